@@ -1,0 +1,123 @@
+"""Kourou: a message queue that speaks Apache RocketMQ, in Python.
+
+    with kourou.Producer("shop", name_server="localhost:9876") as producer:
+        producer.send(kourou.Message("orders", b"one espresso", tags="new"))
+
+Every public name of the library lives here; what is not in `__all__` may change without notice.
+A name is imported from its home on first use, so that `import kourou` stays cheap: a Spark worker
+or a shell completion pays for the client it asks for, never for the broker.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from kourou.client import (
+        AsyncProducer,
+        AsyncPullConsumer,
+        Producer,
+        PullConsumer,
+        SendResult,
+        SendStatus,
+    )
+    from kourou.errors import (
+        Busy,
+        ConfigError,
+        ConnectionLost,
+        Corrupt,
+        DecompressionLimit,
+        Denied,
+        DiskFault,
+        MissingExtra,
+        MQError,
+        NotFound,
+        ProtocolError,
+        Refused,
+        StoreError,
+        StoreForeign,
+        StoreLocked,
+        TimedOut,
+        Unreachable,
+    )
+    from kourou.local import LocalBroker
+    from kourou.message import Message, ReceivedMessage
+
+__all__ = [
+    "AsyncProducer",
+    "AsyncPullConsumer",
+    "Busy",
+    "ConfigError",
+    "ConnectionLost",
+    "Corrupt",
+    "DecompressionLimit",
+    "Denied",
+    "DiskFault",
+    "LocalBroker",
+    "MQError",
+    "Message",
+    "MissingExtra",
+    "NotFound",
+    "Producer",
+    "ProtocolError",
+    "PullConsumer",
+    "ReceivedMessage",
+    "Refused",
+    "SendResult",
+    "SendStatus",
+    "StoreError",
+    "StoreForeign",
+    "StoreLocked",
+    "TimedOut",
+    "Unreachable",
+    "__version__",
+]
+
+_HOMES = {
+    "kourou.client": (
+        "AsyncProducer",
+        "AsyncPullConsumer",
+        "Producer",
+        "PullConsumer",
+        "SendResult",
+        "SendStatus",
+    ),
+    "kourou.errors": (
+        "Busy",
+        "ConfigError",
+        "ConnectionLost",
+        "Corrupt",
+        "DecompressionLimit",
+        "Denied",
+        "DiskFault",
+        "MQError",
+        "MissingExtra",
+        "NotFound",
+        "ProtocolError",
+        "Refused",
+        "StoreError",
+        "StoreForeign",
+        "StoreLocked",
+        "TimedOut",
+        "Unreachable",
+    ),
+    "kourou.local": ("LocalBroker",),
+    "kourou.message": ("Message", "ReceivedMessage"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kourou' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value  # the next look-up finds it without coming here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,403 @@
+"""One struct per request and reply header. Wire names appear here and nowhere else.
+
+Our names are snake_case; the wire's are camelCase of the same words unless a struct says otherwise (the
+one-letter names of SEND_MESSAGE_V2, say). An attribute without a default is required: a request that
+lacks it is refused by `Command.parse`. Values travel as strings, so every number here is text out there.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class WireHeader(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """What all headers have in common: immutable, camelCase outside."""
+
+
+# ------------------------------------------------------------------------------------------ name server
+
+
+class KvKey(WireHeader, frozen=True):
+    """GET_KV_CONFIG (101), DELETE_KV_CONFIG (102)."""
+
+    namespace: str
+    key: str
+
+
+class PutKv(WireHeader, frozen=True):
+    """PUT_KV_CONFIG (100)."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+class KvValue(WireHeader, frozen=True):
+    """Reply of GET_KV_CONFIG."""
+
+    value: str | None = None
+
+
+class KvNamespace(WireHeader, frozen=True):
+    """GET_KVLIST_BY_NAMESPACE (219)."""
+
+    namespace: str
+
+
+class RegisterBroker(
+    WireHeader,
+    frozen=True,
+    rename={
+        "broker_name": "brokerName",
+        "broker_address": "brokerAddr",
+        "cluster_name": "clusterName",
+        "ha_server_address": "haServerAddr",
+        "broker_id": "brokerId",
+        "body_crc32": "bodyCrc32",
+        "heartbeat_timeout_ms": "heartbeatTimeoutMillis",
+        "enable_acting_master": "enableActingMaster",
+        "zone_name": "__ZONE_NAME",
+    },
+):
+    """REGISTER_BROKER (103)."""
+
+    broker_name: str
+    broker_address: str
+    cluster_name: str
+    broker_id: int
+    ha_server_address: str | None = None
+    body_crc32: int = 0
+    compressed: bool = False
+    heartbeat_timeout_ms: int | None = None
+    enable_acting_master: bool | None = None
+    zone_name: str | None = None
+
+
+class RegisterBrokerReply(
+    WireHeader, frozen=True, rename={"ha_server_address": "haServerAddr", "master_address": "masterAddr"}
+):
+    """Reply of REGISTER_BROKER: what a slave needs to know of its master."""
+
+    ha_server_address: str | None = None
+    master_address: str | None = None
+
+
+class BrokerIdentity(
+    WireHeader,
+    frozen=True,
+    rename={
+        "broker_name": "brokerName",
+        "broker_address": "brokerAddr",
+        "cluster_name": "clusterName",
+        "broker_id": "brokerId",
+    },
+):
+    """UNREGISTER_BROKER (104), QUERY_DATA_VERSION (322)."""
+
+    broker_name: str
+    broker_address: str
+    cluster_name: str
+    broker_id: int = 0
+
+
+class DataVersionReply(WireHeader, frozen=True):
+    """Reply of QUERY_DATA_VERSION."""
+
+    changed: bool
+
+
+class BrokerHeartbeat(
+    WireHeader,
+    frozen=True,
+    rename={
+        "cluster_name": "clusterName",
+        "broker_address": "brokerAddr",
+        "broker_name": "brokerName",
+        "broker_id": "brokerId",
+        "max_offset": "maxOffset",
+        "confirm_offset": "confirmOffset",
+        "heartbeat_timeout_ms": "heartbeatTimeoutMills",
+        "election_priority": "electionPriority",
+    },
+):
+    """BROKER_HEARTBEAT (904)."""
+
+    cluster_name: str
+    broker_address: str
+    broker_name: str
+    broker_id: int | None = None
+    epoch: int | None = None
+    max_offset: int | None = None
+    confirm_offset: int | None = None
+    heartbeat_timeout_ms: int | None = None
+    election_priority: int | None = None
+
+
+class BrokerGroup(WireHeader, frozen=True):
+    """GET_BROKER_MEMBER_GROUP (901)."""
+
+    cluster_name: str
+    broker_name: str
+
+
+class MinBrokerIdChanged(
+    WireHeader,
+    frozen=True,
+    rename={
+        "min_broker_id": "minBrokerId",
+        "broker_name": "brokerName",
+        "min_broker_address": "minBrokerAddr",
+        "offline_broker_address": "offlineBrokerAddr",
+        "ha_broker_address": "haBrokerAddr",
+    },
+):
+    """NOTIFY_MIN_BROKER_ID_CHANGE (905), from name server to broker."""
+
+    min_broker_id: int | None = None
+    broker_name: str | None = None
+    min_broker_address: str | None = None
+    offline_broker_address: str | None = None
+    ha_broker_address: str | None = None
+
+
+class GetRoute(WireHeader, frozen=True):
+    """GET_ROUTEINFO_BY_TOPIC (105)."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+class BrokerNamed(WireHeader, frozen=True):
+    """WIPE_WRITE_PERM_OF_BROKER (205), ADD_WRITE_PERM_OF_BROKER (327)."""
+
+    broker_name: str
+
+
+class WipedReply(WireHeader, frozen=True):
+    """Reply of WIPE_WRITE_PERM_OF_BROKER."""
+
+    wipe_topic_count: int
+
+
+class AddedReply(WireHeader, frozen=True):
+    """Reply of ADD_WRITE_PERM_OF_BROKER."""
+
+    add_topic_count: int
+
+
+class DeleteTopicFromNameServer(WireHeader, frozen=True):
+    """DELETE_TOPIC_IN_NAMESRV (216)."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+class TopicNamed(WireHeader, frozen=True):
+    """REGISTER_TOPIC_IN_NAMESRV (217), and the many requests that name a topic and nothing else."""
+
+    topic: str
+
+
+class ClusterNamed(WireHeader, frozen=True):
+    """GET_TOPICS_BY_CLUSTER (224)."""
+
+    cluster: str
+
+
+# ----------------------------------------------------------------------------------------------- sending
+
+
+class SendMessage(WireHeader, frozen=True):
+    """SEND_MESSAGE (10)."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: int | None = None
+    batch: bool | None = None
+    broker_name: str | None = msgspec.field(default=None, name="bname")
+
+
+class SendMessageV2(
+    WireHeader,
+    frozen=True,
+    rename=dict(zip(SendMessage.__struct_fields__, "abcdefghijklmn", strict=True)),
+):
+    """SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320): the same thing under one-letter names."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: int | None = None
+    batch: bool | None = None
+    broker_name: str | None = None
+
+
+class SendReply(
+    WireHeader,
+    frozen=True,
+    rename={
+        "message_id": "msgId",
+        "queue_id": "queueId",
+        "queue_offset": "queueOffset",
+        "transaction_id": "transactionId",
+        "region": "MSG_REGION",
+        "trace_on": "TRACE_ON",
+        "batch_unique_id": "batchUniqId",
+        "recall_handle": "recallHandle",
+    },
+):
+    """Reply of every send."""
+
+    message_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None = None
+    region: str | None = "DefaultRegion"
+    trace_on: bool | None = True
+    batch_unique_id: str | None = None
+    recall_handle: str | None = None
+
+
+# ------------------------------------------------------------------------------------ pulling and offsets
+
+
+class PullMessage(
+    WireHeader,
+    frozen=True,
+    rename={
+        "consumer_group": "consumerGroup",
+        "queue_id": "queueId",
+        "queue_offset": "queueOffset",
+        "message_count_max": "maxMsgNums",
+        "sys_flag": "sysFlag",
+        "commit_offset": "commitOffset",
+        "suspend_timeout_ms": "suspendTimeoutMillis",
+        "subscription_version": "subVersion",
+        "expression_type": "expressionType",
+        "message_bytes_max": "maxMsgBytes",
+        "request_source": "requestSource",
+    },
+):
+    """PULL_MESSAGE (11), LITE_PULL_MESSAGE (361)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    message_count_max: int
+    sys_flag: int
+    commit_offset: int = 0
+    suspend_timeout_ms: int = 0
+    subscription: str | None = None
+    subscription_version: int = 0
+    expression_type: str | None = None
+    message_bytes_max: int | None = None
+    request_source: int | None = None
+
+
+class PullReply(WireHeader, frozen=True):
+    """Reply of a pull; all four offsets are always there, whatever the code."""
+
+    suggest_which_broker_id: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class QueryOffset(WireHeader, frozen=True):
+    """QUERY_CONSUMER_OFFSET (14)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    set_zero_if_not_found: bool | None = None
+
+
+class UpdateOffset(WireHeader, frozen=True):
+    """UPDATE_CONSUMER_OFFSET (15)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    commit_offset: int
+
+
+class QueueNamed(WireHeader, frozen=True):
+    """GET_MAX_OFFSET (30), GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32)."""
+
+    topic: str
+    queue_id: int
+    committed: bool | None = None
+
+
+class OffsetReply(WireHeader, frozen=True):
+    """Reply of 14, 29, 30 and 31."""
+
+    offset: int
+
+
+# -------------------------------------------------------------------------------------- clients and groups
+
+
+class HeartbeatReply(
+    WireHeader,
+    frozen=True,
+    rename={"supports_v2": "IS_SUPPORT_HEART_BEAT_V2", "subscription_changed": "IS_SUB_CHANGE"},
+):
+    """Reply of HEART_BEAT (34). Without `supports_v2` a client keeps sending whole heartbeats."""
+
+    supports_v2: bool | None = None
+    subscription_changed: bool | None = None
+
+
+class UnregisterClient(
+    WireHeader,
+    frozen=True,
+    rename={"client_id": "clientID", "producer_group": "producerGroup", "consumer_group": "consumerGroup"},
+):
+    """UNREGISTER_CLIENT (35)."""
+
+    client_id: str
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class GroupNamed(WireHeader, frozen=True):
+    """GET_CONSUMER_LIST_BY_GROUP (38), NOTIFY_CONSUMER_IDS_CHANGED (40)."""
+
+    consumer_group: str
+
+
+# ------------------------------------------------------------------------------------------------- topics
+
+
+class CreateTopic(WireHeader, frozen=True):
+    """UPDATE_AND_CREATE_TOPIC (17)."""
+
+    topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    default_topic: str | None = None
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int | None = None
+    order: bool | None = None
+    attributes: str | None = None
+    force: bool | None = None
