@@ -6,7 +6,6 @@ Timers run on the event loop of the thread that asked for them.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import time
 from collections.abc import Callable
@@ -45,7 +44,9 @@ class RealClock:
         return time.monotonic()
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        return asyncio.get_running_loop().call_later(seconds, callback)
+        from asyncio import get_running_loop  # not above: a blocking client reads the clock, and has no loop
+
+        return get_running_loop().call_later(seconds, callback)
 
     def every(self, seconds: float, callback: Callable[[], None], first: float | None = None) -> Timer:
         return _Repeating(self, seconds, callback, first)

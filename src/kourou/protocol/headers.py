@@ -165,6 +165,8 @@ class GetRoute(WireHeader, frozen=True):
 
     topic: str
     accept_standard_json_only: bool | None = None
+    zone_mode: bool | None = msgspec.field(default=None, name="__ZONE_MODE")
+    zone_name: str | None = msgspec.field(default=None, name="__ZONE_NAME")
 
 
 class BrokerNamed(WireHeader, frozen=True):
@@ -345,6 +347,21 @@ class QueueNamed(WireHeader, frozen=True):
     topic: str
     queue_id: int
     committed: bool | None = None
+
+
+class SearchOffset(WireHeader, frozen=True):
+    """SEARCH_OFFSET_BY_TIMESTAMP (29)."""
+
+    topic: str
+    queue_id: int
+    timestamp: int
+    boundary_type: str | None = None
+
+
+class TimestampReply(WireHeader, frozen=True):
+    """Reply of GET_EARLIEST_MSG_STORETIME."""
+
+    timestamp: int
 
 
 class OffsetReply(WireHeader, frozen=True):
