@@ -108,6 +108,9 @@ class Files(Protocol):
 
     def space(self, path: str) -> DiskSpace: ...
 
+    def memory_bytes(self) -> int:
+        """How much memory the machine has: what it can keep of its files without touching the disk."""
+
     def lock(self, path: str) -> Lock | None:
         """Take the lock file as RocketMQ does (POSIX record lock on byte 0); None when another has it."""
 
@@ -170,6 +173,9 @@ class RealFiles:
         block = system.f_frsize
         used = system.f_blocks - system.f_bfree
         return DiskSpace(system.f_blocks * block, used * block, system.f_bavail * block)
+
+    def memory_bytes(self) -> int:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def lock(self, path: str) -> RealLock | None:
         return RealLock.take(path)
@@ -436,6 +442,9 @@ class SimulatedFiles:
     def space(self, path: str) -> DiskSpace:
         used = self.used()
         return DiskSpace(self.capacity, used, max(0, self.capacity - used))
+
+    def memory_bytes(self) -> int:
+        return 1 << 30
 
     def lock(self, path: str) -> SimulatedLock | None:
         path = _tidy(path)

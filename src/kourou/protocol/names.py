@@ -72,6 +72,11 @@ def group_fault(group: str) -> str | None:
     return _fault("group", group, GROUP_CHARACTERS_MAX)
 
 
+def server_name_fault(name: str) -> str | None:
+    """Why `name` cannot be a broker's or a cluster's, or None when it can."""
+    return _fault("name", name, TOPIC_CHARACTERS_MAX)
+
+
 def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 

@@ -170,13 +170,13 @@ def _short(length: int, what: str) -> bytes:
 
 def _before_crc(properties: bytes) -> bytes:
     """What comes before the CRC: a message stored anew must not keep that of its first life."""
-    if _CRC_START in properties:
+    if _CRC_NAME in properties:
         properties = without(properties, _CRC_NAME)
-    return terminated(properties)
+    return properties if properties[-1:] == b"\x02" else terminated(properties)  # saves a call on each send
 
 
 def _crc_property(record: Buffer) -> bytes:
-    return _CRC_START + (b"%010d" % (crc32(record) & 0x7FFF_FFFF))[::-1] + b"\x02"
+    return b"__CRC32#\x01%b\x02" % (b"%010d" % (crc32(record) & 0x7FFF_FFFF))[::-1]
 
 
 # ------------------------------------------------------------------------------------------------ reading

@@ -1,0 +1,1 @@
+"""One broker: takes messages, keeps them, hands them out."""

@@ -1,0 +1,137 @@
+"""Every key a `broker.conf` of RocketMQ 4.9 or 5.x may hold, so that such a file is read unchanged.
+
+Names only. Those this broker acts on are declared in `config.py`; the others are taken with a notice, and
+what is in neither place is a misspelling.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+APACHE_KEYS: Final = frozenset(  # one text rather than 460 quoted words
+    """
+    abortFile accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable
+    accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclCacheExpiredSecond
+    aclCacheMaxNum aclCacheRefreshSecond aclEnable adminBrokerThreadPoolNums
+    adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet allowRecallWhenBrokerNotWriteable
+    appendAckAsync appendCkAsync asyncLearner asyncSendEnable authConfigPath authenticationEnabled
+    authenticationMetadataProvider authenticationProvider authenticationStrategy authenticationWhitelist
+    authorizationEnabled authorizationMetadataProvider authorizationProvider authorizationStrategy
+    authorizationWhitelist autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats
+    autoMessageVersionOnTopicLen autoRenewBrokerIp batchDispatchRequestThreadPoolNums bindAddress
+    bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore
+    broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerClusterName brokerConfigPath
+    brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval brokerIP1 brokerIP2 brokerId
+    brokerName brokerNotActiveTimeoutMillis brokerPermission brokerRole brokerTopicEnable
+    cgColdReadThreshold channelExpiredTimeout channelNotActiveInterval checkCRCOnRecover
+    checkSyncStateSetPeriod cleanFileForciblyEnable cleanOfflineBrokerInterval cleanResourceInterval
+    cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic
+    clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
+    clientCloseSocketIfTimeout clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity
+    clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize
+    clientSocketSndBufSize clientWorkerThreads clusterName clusterTopicEnable coldCtrStrategyEnable
+    coldDataFlowControlEnable coldDataScanEnable combineAssignOffsetCQType combineCQEnableCheckSelf
+    combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType commercialBaseCount
+    commercialSizePerMsg commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
+    commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum
+    compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum
+    compatibleWithOldNameSrv compressedRegister configBlackList configManagerVersion configName
+    connectTimeoutMillis consumerFallbehindThreshold consumerManageThreadPoolNums
+    consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep controllerAddr
+    controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval
+    dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable debugLockEnable defaultMessageRequestMode
+    defaultPopShareQueueNum defaultQueryMaxNum defaultTopicQueueNums delayOffsetUpdateVersionStep
+    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax deleteWhen
+    destroyMapedFileIntervalForcibly disableCallbackExecutor disableConsumeIfConsumerReadSlowly
+    disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded diskMaxUsedSpaceRatio
+    diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads
+    dispatchFromSenderThread dledgerGroup duplicationEnable enableAcceleratedRecovery enableAsyncReput
+    enableAutoInSyncReplicas enableBatchPush enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently
+    enableCalcFilterBitMap enableCleanExpiredOffset enableCompaction enableConnectionMetrics
+    enableConsumeQueueExt enableControllerMode enableCreateSysGroup enableDLegerCommitLog enableDetailStat
+    enableFastChannelEventProcess enableLagAndDlqMetrics enableLmq enableLmqStats
+    enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics enableMixedMessageType
+    enableMultiDispatch enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
+    enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
+    enablePopMessageThreshold enablePopMetrics enablePropertyFilter enableReconnectForGoAway
+    enableRegisterProducer enableRemoteEscape enableRemotingMetrics enableRequestMetrics enableRetryTopicV2
+    enableRocksDBLog enableRunningFlagsInFlush enableScheduleAsyncDeliver enableScheduleMessageStats
+    enableShutdownGracefully enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
+    enableSplitMetadata enableSplitRegistration enableStatsMetrics enableTransactionMetrics
+    enabledAppendPropCRC endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
+    expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup
+    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval fileReservedTime
+    filterDataCleanTimeSpan filterServerNums filterSupportRetry flushCommitLogLeastPages
+    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
+    flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval
+    flushDelayOffsetInterval flushDiskType flushIntervalCommitLog flushIntervalConsumeQueue
+    flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC forwardTimeout
+    globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haListenPort haMasterAddress
+    haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haSlaveFallbehindMax
+    haTransferBatchSize heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode
+    inBrokerContainer inSyncReplicas initAuthenticationUser initPopOffsetByCheckMsgInMem
+    innerClientAuthenticationCredentials isEnableBatchPush isolateLogEnable listenPort
+    litePullMessageEnable litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
+    loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity
+    lockInStrictMode logicQueueForceSwapMapInterval logicQueueSwapMapInterval
+    logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold longPollingEnable
+    mappedFileSizeCommitLog mappedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt mappedFileSizeIndex
+    mappedFileSizeTimerLog mappedFileSwapEnable mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests
+    maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan maxErrorRateOfBloomFilter
+    maxFilterMessageSize maxHaTransferByteInSecond maxHashSlotNum maxIndexNum maxLmqConsumeQueueNum
+    maxMessageSize maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
+    maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
+    maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
+    maxTransferCountOnMessageInMemory memTableFlushIntervalMs messageDelayLevel messageIndexEnable
+    messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
+    metricLoggingExporterIntervalInMills metricsExporterType metricsGrpcExporterHeader
+    metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
+    metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled minInSyncReplicas
+    msgTraceTopicName namesrvAddr namesrvConfigPath notifyConsumerIdsChangedEnable offsetCheckInSlave
+    osPageCacheBusyTimeOutMills popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime
+    popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
+    popConsumerKVServiceLog popFromRetryProbability popInflightMessageThreshold
+    popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize
+    popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead
+    preferredLeaderId printChannelGroups printChannelGroupsMinNum processReplyMessageThreadPoolNums
+    pullBatchMaxMessageCount pullMessageThreadPoolNums pullThreadPoolQueueCapacity
+    putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout putMsgIndexHightWater
+    putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
+    readOnlyCommitLogStorePaths readUnCommitted realTimeNotifyConsumerChange realTimePersistRocksDBConfig
+    recallMessageEnable recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
+    redeleteHangedFileInterval regionId registerBrokerTimeoutMills registerNameServerPeriod
+    rejectPullConsumerEnable rejectTransactionMessage replicasPerDiskPartition replyThreadPoolQueueCapacity
+    retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow reviveQueueNum
+    reviveScanTime rocketmqHome rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency
+    rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scanAvailableNameSrv
+    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable
+    sendHeartbeatTimeoutMillis sendMessageThreadPoolNums sendThreadPoolQueueCapacity
+    serverAsyncSemaphoreValue serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds
+    serverLoadBalancerEnable serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
+    serverSocketSndBufSize serverWorkerThreads shortPollingTimeMills shutdownWaitTimeSeconds skipPreOnline
+    skipWhenCKRePutReachMaxTimes slaveReadEnable slaveTimeout socksProxyConfig
+    spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize
+    startAcceptSendRequestTimeStamp statRocksDBCQIntervalSec statefulAuthenticationCacheExpiredSecond
+    statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond
+    statefulAuthorizationCacheMaxNum storeCheckpoint storePathBrokerIdentity storePathCommitLog
+    storePathConsumeQueue storePathDLedgerCommitLog storePathEpochFile storePathIndex storePathLogs
+    storePathRootDir storeReplyMessageEnable storeType subscriptionExpiredTimeout
+    syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFlushTimeout
+    syncFromLastFile syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs timerCongestNumEachSlot
+    timerEnableCheckMetrics timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum
+    timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs
+    timerProgressLogIntervalMs timerPutMessageThreadNum timerRollWindowSlot timerSkipUnknownError
+    timerStopEnqueue timerWheelEnable tlsEnable topicQueueLockNum totalReplicas traceOn traceTopicEnable
+    transactionCheckInterval transactionCheckMax transactionMetricFlushInterval transactionOpBatchInterval
+    transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap transientStorePoolEnable
+    transientStorePoolSize travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock
+    useEpollNativeSelector usePIDColdCtrStrategy useReentrantLockWhenPutMessage useServerSideResetOffset
+    useStaticSubscription useTLS userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond
+    validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
+    waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue
+    waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage
+    wakeFlushWhenPutMessage warmMapedFileEnable writeBufferHighWaterMark writeBufferLowWaterMark
+    writeWithoutMmap
+    """.split()  # noqa: SIM905
+)

@@ -1,0 +1,256 @@
+"""A broker: builds every part, owns the table of all that is served, starts and stops in order.
+
+    start   open the store ─▶ read topics, groups, offsets ─▶ listen ─▶ register
+    stop    unregister ─▶ answer who waits ─▶ drain ─▶ save offsets ─▶ close the store
+
+Everything runs on one event loop; only fdatasync has a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from kourou.broker.address_list import AddressList, list_url
+from kourou.broker.advertised import Advertised
+from kourou.broker.background import BackgroundThread
+from kourou.broker.config import BrokerConfig
+from kourou.broker.groups import Groups
+from kourou.broker.handlers.clients import HeartbeatHandler, MemberListHandler, UnregisterHandler
+from kourou.broker.handlers.offsets import (
+    EarliestTimeHandler,
+    MaxOffsetHandler,
+    MinOffsetHandler,
+    QueryOffsetHandler,
+    SearchOffsetHandler,
+    UpdateOffsetHandler,
+)
+from kourou.broker.handlers.pull import PullHandler
+from kourou.broker.handlers.send import SendHandler
+from kourou.broker.handlers.topics import CreateTopicHandler
+from kourou.broker.long_poll import LongPoll
+from kourou.broker.members import Members
+from kourou.broker.offsets import CommittedOffsets
+from kourou.broker.registration import Registration
+from kourou.broker.state_file import StateFile
+from kourou.broker.stats import Stats
+from kourou.broker.topics import Topics
+from kourou.doors.chance import Chance
+from kourou.doors.clock import Clock, Timer
+from kourou.doors.files import Files
+from kourou.doors.network import Network
+from kourou.errors import ConfigError, DiskFault
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.message_id import UniqueIds
+from kourou.remoting.answer import Handler
+from kourou.remoting.client import Client
+from kourou.remoting.server import Server
+from kourou.remoting.tick import Tick
+from kourou.store.store import Store
+
+FAST_PORT_BELOW: Final = 2
+FREE_PORT_TRIES: Final = 50
+
+logger = logging.getLogger(__name__)
+
+
+class Broker:
+    """One broker. Make it on a running event loop; `start` it, `stop` it, in that order and once."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        network: Network,
+        clock: Clock,
+        files: Files,
+        chance: Chance,
+        process_id: int,
+        tick: Tick | None = None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.config = config
+        self._network = network
+        self._clock = clock
+        self._tick = tick or Tick(loop)
+        self._background = BackgroundThread(loop)
+        self._advertised = Advertised(config.advertised_host, config.port)
+        self._servers: list[Server] = []
+        self._timers: list[Timer] = []
+        self._is_loaded = False
+
+        self._files = files
+        self._config_folder = folder = f"{config.store_path}/config"
+        self.store = Store(
+            config.store(),
+            files=files,
+            clock=clock,
+            defer=self._tick.at_end,
+            background=self._background.run,
+        )
+        self.topics = Topics(config, StateFile(files, f"{folder}/topics.json"), clock)
+        self.groups = Groups(config, StateFile(files, f"{folder}/subscriptionGroup.json"), clock)
+        self.offsets = CommittedOffsets(StateFile(files, f"{folder}/consumerOffset.json"))
+        self.members = Members(clock, notify=config.notify_members_changed)
+        self.long_poll = LongPoll(clock)
+        self.stats = Stats()
+        self._client = Client(network=network, clock=clock)
+        self.registration = Registration(
+            config, self.topics, self._client, clock, lambda: self._advertised.address
+        )
+        self._address_list = self._make_address_list()
+        unique_ids = UniqueIds(self._advertised.packed[:-4], process_id, chance.getrandbits(32))
+        self._handlers = self._table(unique_ids, chance)
+
+    def _table(self, unique_ids: UniqueIds, chance: Chance) -> Mapping[int, Handler]:
+        """All we serve."""
+        send = SendHandler(
+            self.config,
+            self.topics,
+            self.store,
+            self.stats,
+            advertised=self._advertised,
+            unique_ids=unique_ids,
+            clock=self._clock,
+            chance=chance,
+        )
+        pull = PullHandler(
+            self.config,
+            topics=self.topics,
+            groups=self.groups,
+            members=self.members,
+            offsets=self.offsets,
+            store=self.store,
+            long_poll=self.long_poll,
+            stats=self.stats,
+            clock=self._clock,
+        )
+        return {
+            RequestCode.SEND_MESSAGE: send,
+            RequestCode.SEND_MESSAGE_V2: send,
+            RequestCode.SEND_BATCH_MESSAGE: send,
+            RequestCode.PULL_MESSAGE: pull,
+            RequestCode.LITE_PULL_MESSAGE: pull,
+            RequestCode.QUERY_CONSUMER_OFFSET: QueryOffsetHandler(self.offsets, self.store),
+            RequestCode.UPDATE_CONSUMER_OFFSET: UpdateOffsetHandler(self.offsets, self.topics),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: SearchOffsetHandler(self.store),
+            RequestCode.GET_MAX_OFFSET: MaxOffsetHandler(self.store),
+            RequestCode.GET_MIN_OFFSET: MinOffsetHandler(self.store),
+            RequestCode.GET_EARLIEST_MSG_STORETIME: EarliestTimeHandler(self.store),
+            RequestCode.HEART_BEAT: HeartbeatHandler(self.members, self.groups, self.topics),
+            RequestCode.UNREGISTER_CLIENT: UnregisterHandler(self.members, self.groups),
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: MemberListHandler(self.members),
+            RequestCode.UPDATE_AND_CREATE_TOPIC: CreateTopicHandler(self.topics, self.registration),
+        }
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it, as the name servers are told."""
+        return self._advertised.address
+
+    @property
+    def fault(self) -> DiskFault | None:
+        """Why it cannot go on; whoever runs it should stop it and end with this."""
+        return None if self.store.failed is None else DiskFault(self.store.failed)
+
+    @property
+    def handled_codes(self) -> frozenset[int]:
+        return frozenset(self._handlers)
+
+    async def start(self) -> None:
+        """Serve. Whatever fails is undone before the error flies."""
+        try:
+            self.store.open()
+            self._files.make_folders(self._config_folder)
+            self.topics.load()
+            self.groups.load()
+            self.offsets.load()
+            self._is_loaded = True
+            self.store.on_dispatch(lambda new: self.long_poll.wake(new.topic, new.queue_id))
+            await self._listen()
+        except BaseException:
+            await self._close()
+            raise
+        self.long_poll.start()
+        self.members.start()
+        self._timers = [self._clock.every(self.config.offsets_save_interval_ms / 1000, self._save_offsets)]
+        self.registration.start()
+        if self._address_list is not None:
+            self._address_list.start()
+
+    async def stop(self) -> None:
+        """Stop serving; when it returns, everything acknowledged is on disk."""
+        if self._address_list is not None:
+            self._address_list.stop()
+        await self.registration.stop()
+        for timer in self._timers:
+            timer.cancel()
+        self.members.stop()
+        self.long_poll.stop()
+        await self._close()
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            await server.stop()
+        self._servers = []
+        await self._client.close()
+        if self._is_loaded:
+            self._save_offsets()
+        self.store.close()
+        self._background.close()
+
+    async def _listen(self) -> None:
+        """The main port and, two below it, the fast one; any free pair when port 0 is asked for."""
+        if self.config.port:
+            await self._listen_on(self.config.port)
+        else:
+            for _ in range(FREE_PORT_TRIES):
+                if await self._listen_anywhere():
+                    break
+            else:
+                raise ConfigError(
+                    f"no two free ports {FAST_PORT_BELOW} apart were found; name one in listenPort"
+                )
+        self._advertised.listens_on(self._servers[0].port)
+
+    async def _listen_on(self, port: int) -> None:
+        await self._serve(port, "broker")
+        if self.config.fast_port_enabled:
+            await self._serve(port - FAST_PORT_BELOW, "broker, fast port")
+
+    async def _listen_anywhere(self) -> bool:
+        await self._serve(0, "broker")
+        try:
+            if self.config.fast_port_enabled:
+                await self._serve(self._servers[0].port - FAST_PORT_BELOW, "broker, fast port")
+        except ConfigError:
+            await self._servers.pop().stop(0)
+            return False
+        return True
+
+    async def _serve(self, port: int, name: str) -> None:
+        server = Server(
+            self._handlers,
+            self.config.server(port),
+            network=self._network,
+            clock=self._clock,
+            tick=self._tick,
+            name=name,
+        )
+        await server.start()
+        self._servers.append(server)
+
+    def _save_offsets(self) -> None:
+        try:
+            self.offsets.save(self._clock.now_ms())
+        except OSError as error:
+            logger.error("consumer offsets are not saved: %s; trying again soon", error)
+
+    def _make_address_list(self) -> AddressList | None:
+        config = self.config
+        if not config.ask_address_server or config.name_servers:
+            return None
+        url = list_url(config.address_server, config.address_server_path)
+        return AddressList(url, self.registration.use, network=self._network, clock=self._clock)

@@ -1,0 +1,230 @@
+"""What can be set on a broker: RocketMQ's own keys, with its numbers where they are safe.
+
+A `broker.conf` of the original is read unchanged. What it says about threads, Netty and memory maps means
+nothing here and is taken with one notice (`apache_keys.py`); what would change the meaning of stored data
+and is not served here is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+from kourou.broker.apache_keys import APACHE_KEYS
+from kourou.doors.configuration import Fixed, Key, Kind, Vocabulary, one_of, text, whole_number, yes_no
+from kourou.errors import ConfigError
+from kourou.protocol.names import TOPIC_CHARACTERS_MAX, server_name_fault
+from kourou.remoting.address import parse_address
+from kourou.remoting.config import ServerConfig
+from kourou.store.config import StoreConfig
+
+PERM_PRIORITY: Final = 8
+PERM_READ: Final = 4
+PERM_WRITE: Final = 2
+PERM_INHERIT: Final = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig:
+    """One broker's settings. Times are in the unit their key has in the original."""
+
+    broker_name: str = "kourou"
+    cluster_name: str = "DefaultCluster"
+    broker_id: int = 0
+    advertised_host: str = "127.0.0.1"
+    host: str = "127.0.0.1"
+    port: int = 10911
+    fast_port_enabled: bool = True
+    name_servers: tuple[str, ...] = ()
+    insecure: bool = False
+
+    store_path: str = "kourou-data/store"
+    commit_log_path: str = ""
+    segment_bytes: int = 1024 * 1024 * 1024
+    consume_queue_bytes: int = 300_000 * 20
+    flush_disk_type: str = "ASYNC_FLUSH"
+    flush_interval_ms: int = 500
+    flush_least_pages: int = 4
+    flush_thorough_interval_ms: int = 10_000
+    sync_flush_timeout_ms: int = 5_000
+    message_bytes_max: int = 4 * 1024 * 1024
+
+    permission: int = PERM_READ | PERM_WRITE
+    region: str = "DefaultRegion"
+    trace_on: bool = True
+    auto_create_topic: bool = True
+    auto_create_group: bool = True
+    auto_created_topics_max: int = 1_000
+    default_topic_queues: int = 8
+    cluster_topic: bool = True
+    broker_topic: bool = True
+    trace_topic: bool = False
+    trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    notify_members_changed: bool = True
+    offsets_save_interval_ms: int = 5_000
+
+    long_polling: bool = True
+    short_polling_ms: int = 1_000
+    pull_messages_max: int = 32
+    pull_bytes_max: int = 256 * 1024
+    pull_messages_max_from_disk: int = 8
+    pull_bytes_max_from_disk: int = 64 * 1024
+
+    register_interval_ms: int = 30_000
+    register_timeout_ms: int = 24_000
+    register_always: bool = True
+    register_compressed: bool = False
+    register_one_way: bool = False
+    ask_address_server: bool = False
+    address_server: str = ""
+    address_server_path: str = "nsaddr"
+
+    connections_max: int = 10_000
+    connections_per_peer_max: int = 2_000
+
+    def __post_init__(self) -> None:
+        for name, what in (("broker_name", "brokerName"), ("cluster_name", "brokerClusterName")):
+            fault = server_name_fault(getattr(self, name))
+            if fault is not None:
+                raise ConfigError(f"{what}: {fault}")
+        for address in self.name_servers:
+            parse_address(address)
+        if not self.insecure and not _is_loopback(self.host):
+            raise ConfigError(
+                f"bindAddress {self.host} can be reached by other machines, and this broker does not ask who "
+                f"they are: bind to 127.0.0.1 or ::1, or say insecure=true if the network is yours"
+            )
+        if self.fast_port_enabled and 0 < self.port < 3:
+            raise ConfigError(f"listenPort {self.port}: the fast port is two below it; use 3 or more")
+        if self.ask_address_server and not self.address_server:
+            raise ConfigError(
+                "fetchNamesrvAddrByAddressServer is set, but no address server is named: "
+                "set rocketmq.namesrv.domain to its host, or name the servers in namesrvAddr"
+            )
+
+    def store(self) -> StoreConfig:
+        """The store's share of these settings."""
+        return StoreConfig(
+            root=self.store_path,
+            commit_log_folder=self.commit_log_path,
+            commit_log_segment_bytes=self.segment_bytes,
+            consume_queue_segment_entries=-(-self.consume_queue_bytes // 20),
+            flush=self.flush_disk_type,
+            flush_interval_ms=self.flush_interval_ms,
+            flush_least_pages=self.flush_least_pages,
+            flush_thorough_interval_ms=self.flush_thorough_interval_ms,
+            sync_flush_timeout_ms=self.sync_flush_timeout_ms,
+            message_bytes_max=self.message_bytes_max,
+            pull_messages_in_memory_max=self.pull_messages_max,
+            pull_bytes_in_memory_max=self.pull_bytes_max,
+            pull_messages_on_disk_max=self.pull_messages_max_from_disk,
+            pull_bytes_on_disk_max=self.pull_bytes_max_from_disk,
+        )
+
+    def server(self, port: int) -> ServerConfig:
+        """A listener's share of these settings."""
+        return ServerConfig(
+            host=self.host,
+            port=port,
+            connections_max=self.connections_max,
+            connections_per_peer_max=self.connections_per_peer_max,
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _addresses() -> Kind:
+    def parse(given: str) -> tuple[str, ...]:
+        return tuple(each for part in given.split(";") if (each := part.strip()))
+
+    return Kind("host:port, several parted by ';'", parse, lambda value: ";".join(value))
+
+
+_PORT = whole_number(0, 65535)
+_MILLISECONDS = whole_number(1, 24 * 3600 * 1000)
+_NAME = text(f"1 to {TOPIC_CHARACTERS_MAX} of the characters ^[%|a-zA-Z0-9_-]+$")
+
+_KEYS: Final = (
+    Key("brokerName", "broker_name", _NAME),
+    Key("brokerClusterName", "cluster_name", _NAME),
+    Key("brokerId", "broker_id", whole_number(0, 0)),
+    Key("brokerIP1", "advertised_host", text("the address clients are to connect to")),
+    Key("bindAddress", "host", text("the address to listen on")),
+    Key("listenPort", "port", _PORT),
+    Key("fastPortEnable", "fast_port_enabled", yes_no()),
+    Key("namesrvAddr", "name_servers", _addresses(), also_environment=("NAMESRV_ADDR",)),
+    Key("insecure", "insecure", yes_no()),
+    Key("storePathRootDir", "store_path", text("a folder", bool)),
+    Key("storePathCommitLog", "commit_log_path", text("a folder")),
+    Key("mappedFileSizeCommitLog", "segment_bytes", whole_number(64 * 1024, 1 << 40)),
+    Key("mappedFileSizeConsumeQueue", "consume_queue_bytes", whole_number(20, 1 << 40)),
+    Key("flushDiskType", "flush_disk_type", one_of("ASYNC_FLUSH", "SYNC_FLUSH")),
+    Key("flushIntervalCommitLog", "flush_interval_ms", _MILLISECONDS),
+    Key("flushCommitLogLeastPages", "flush_least_pages", whole_number(0, 1 << 20)),
+    Key("flushCommitLogThoroughInterval", "flush_thorough_interval_ms", _MILLISECONDS),
+    Key("syncFlushTimeout", "sync_flush_timeout_ms", _MILLISECONDS),
+    Key("maxMessageSize", "message_bytes_max", whole_number(1024, 15 * 1024 * 1024)),
+    Key("brokerPermission", "permission", whole_number(0, 7)),
+    Key("regionId", "region", _NAME),
+    Key("traceOn", "trace_on", yes_no()),
+    Key("autoCreateTopicEnable", "auto_create_topic", yes_no()),
+    Key("autoCreateSubscriptionGroup", "auto_create_group", yes_no()),
+    Key("autoCreatedTopicsMax", "auto_created_topics_max", whole_number(0, 1_000_000)),
+    Key("defaultTopicQueueNums", "default_topic_queues", whole_number(1, 1024)),
+    Key("clusterTopicEnable", "cluster_topic", yes_no()),
+    Key("brokerTopicEnable", "broker_topic", yes_no()),
+    Key("traceTopicEnable", "trace_topic", yes_no()),
+    Key("msgTraceTopicName", "trace_topic_name", _NAME),
+    Key("notifyConsumerIdsChangedEnable", "notify_members_changed", yes_no()),
+    Key("flushConsumerOffsetInterval", "offsets_save_interval_ms", _MILLISECONDS),
+    Key("longPollingEnable", "long_polling", yes_no(), remote=True),
+    Key("shortPollingTimeMills", "short_polling_ms", _MILLISECONDS, remote=True),
+    Key("maxTransferCountOnMessageInMemory", "pull_messages_max", whole_number(1, 65_536)),
+    Key("maxTransferBytesOnMessageInMemory", "pull_bytes_max", whole_number(1024, 8 * 1024 * 1024)),
+    Key("maxTransferCountOnMessageInDisk", "pull_messages_max_from_disk", whole_number(1, 65_536)),
+    Key("maxTransferBytesOnMessageInDisk", "pull_bytes_max_from_disk", whole_number(1024, 8 * 1024 * 1024)),
+    Key("registerNameServerPeriod", "register_interval_ms", whole_number(10_000, 60_000)),
+    Key("registerBrokerTimeoutMills", "register_timeout_ms", _MILLISECONDS),
+    Key("forceRegister", "register_always", yes_no()),
+    Key("compressedRegister", "register_compressed", yes_no()),
+    Key("registerOneWay", "register_one_way", yes_no()),
+    Key("fetchNamesrvAddrByAddressServer", "ask_address_server", yes_no()),
+    Key("rocketmq.namesrv.domain", "address_server", text("host or host:port of the address server")),
+    Key("rocketmq.namesrv.domain.subgroup", "address_server_path", text("the last part of its path", bool)),
+    Key("connectionsMax", "connections_max", whole_number(1, 1_000_000)),
+    Key("connectionsPerPeerMax", "connections_per_peer_max", whole_number(1, 1_000_000)),
+)
+
+_FIXED: Final[Mapping[str, Fixed]] = {
+    "brokerRole": Fixed("ASYNC_MASTER", "this release keeps one copy of the log"),
+    "enableDLegerCommitLog": Fixed("false", "DLedger logs have another format"),
+    "enableControllerMode": Fixed("false", "there is no controller"),
+    "enableLmq": Fixed("false", "light message queues are not served"),
+    "enableConsumeQueueExt": Fixed("false", "extended consume queues are not written"),
+    "storeType": Fixed("default", "RocksDB stores have another format"),
+    "aclEnable": Fixed(
+        "false", "this release does not check credentials; a broker that seems to would be worse"
+    ),
+    "authenticationEnabled": Fixed("false", "this release does not check credentials"),
+    "authorizationEnabled": Fixed("false", "this release does not check credentials"),
+    "enablePropertyFilter": Fixed("false", "this release filters by tag only"),
+}
+
+KEYS: Final = Vocabulary(
+    "broker",
+    "KOUROU_BROKER_",
+    _KEYS,
+    without_effect=APACHE_KEYS - {key.name for key in _KEYS} - _FIXED.keys(),
+    fixed=_FIXED,
+)
+
+assert {key.field for key in _KEYS} <= {field.name for field in fields(BrokerConfig)}

@@ -1,0 +1,71 @@
+"""The consumer groups of this broker, as configured: may they consume, how often do they retry.
+
+Kept in `config/subscriptionGroup.json`, in Apache's shape. Who is a member right now is in `members.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from kourou.broker.config import BrokerConfig
+from kourou.broker.state_file import StateFile
+from kourou.doors.clock import Clock
+from kourou.errors import NotFound, Refused
+from kourou.protocol.bodies import DataVersion, GroupTable, SubscriptionGroupConfig
+from kourou.protocol.codes import ResponseCode
+from kourou.protocol.names import SYSTEM_GROUPS, group_fault, printable
+
+logger = logging.getLogger(__name__)
+
+
+class Groups:
+    """Name to settings, on disk and in memory."""
+
+    def __init__(self, config: BrokerConfig, file: StateFile, clock: Clock) -> None:
+        self._config = config
+        self._file = file
+        self._clock = clock
+        self._kept = GroupTable()
+        self._table = self._kept.subscription_group_table
+
+    def load(self) -> None:
+        """Read what was kept, and make sure of the groups every broker has."""
+        self._kept = self._file.load(GroupTable) or GroupTable()
+        self._table = self._kept.subscription_group_table
+        missing = [name for name in SYSTEM_GROUPS if name not in self._table]
+        if missing:
+            self._table.update((name, SubscriptionGroupConfig(group_name=name)) for name in missing)
+            self._changed()
+
+    @property
+    def data_version(self) -> DataVersion:
+        return self._kept.data_version
+
+    @property
+    def all(self) -> Mapping[str, SubscriptionGroupConfig]:
+        return self._table
+
+    def get_or_create(self, name: str) -> SubscriptionGroupConfig:
+        """The group, made on first sight unless that is switched off."""
+        group = self._table.get(name)
+        return group if group is not None else self._create(name)
+
+    def _create(self, name: str) -> SubscriptionGroupConfig:
+        fault = group_fault(name)
+        if fault is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        if not self._config.auto_create_group:
+            raise NotFound(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"no consumer group '{printable(name)}' on broker {self._config.broker_name}, and groups are "
+                f"not created by themselves there (autoCreateSubscriptionGroup=false)",
+            )
+        group = self._table[name] = SubscriptionGroupConfig(group_name=name)
+        self._changed()
+        logger.info("consumer group %s created", name)
+        return group
+
+    def _changed(self) -> None:
+        self._kept.data_version = self._kept.data_version.next(self._clock.now_ms())
+        self._file.save(self._kept)

@@ -1,0 +1,91 @@
+"""Clients that come and go: heartbeats, goodbyes, and who else is in the group."""
+
+from __future__ import annotations
+
+from kourou.broker.config import PERM_READ, PERM_WRITE
+from kourou.broker.groups import Groups
+from kourou.broker.members import Member, Members
+from kourou.broker.topics import Topics
+from kourou.errors import Refused
+from kourou.protocol.bodies import ConsumerData, ConsumerList, HeartbeatData
+from kourou.protocol.codes import ResponseCode
+from kourou.protocol.command import Command
+from kourou.protocol.headers import GroupNamed, HeartbeatReply, UnregisterClient
+from kourou.protocol.names import printable, retry_topic
+from kourou.remoting.answer import Answer
+
+GROUPS_MAX = 1_000
+SUBSCRIPTIONS_MAX = 10_000
+
+
+class HeartbeatHandler:
+    """HEART_BEAT (34): this client exists, sends for these groups, consumes for those."""
+
+    def __init__(self, members: Members, groups: Groups, topics: Topics) -> None:
+        self._members = members
+        self._groups = groups
+        self._topics = topics
+
+    def __call__(self, request: Command, answer: Answer) -> None:
+        heartbeat = HeartbeatData.decode(request.body)
+        _check_size(heartbeat)
+        member = Member(answer.connection, heartbeat.client_id, request.language, request.version)
+        for producer in heartbeat.producer_data_set:
+            self._members.producer_heard(member, producer.group_name)
+        for consumer in heartbeat.consumer_data_set:
+            self._consumer(member, consumer)
+        answer(request.reply(HeartbeatReply()))
+
+    def _consumer(self, member: Member, consumer: ConsumerData) -> None:
+        group = self._groups.get_or_create(consumer.group_name)
+        # Without a retry topic Java clients complain about a missing route, and admin tools find no group.
+        self._topics.ensure(
+            retry_topic(consumer.group_name),
+            group.retry_queue_nums,
+            PERM_READ | PERM_WRITE,
+            sys_flag=2 if consumer.unit_mode else 0,
+        )
+        self._members.consumer_heard(member, consumer, notify=group.notify_consumer_ids_changed_enable)
+
+
+def _check_size(heartbeat: HeartbeatData) -> None:
+    groups = len(heartbeat.producer_data_set) + len(heartbeat.consumer_data_set)
+    subscriptions = sum(len(each.subscription_data_set) for each in heartbeat.consumer_data_set)
+    if groups > GROUPS_MAX or subscriptions > SUBSCRIPTIONS_MAX:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"heartbeat of {printable(heartbeat.client_id)} names {groups} groups and {subscriptions} "
+            f"subscriptions: at most {GROUPS_MAX} and {SUBSCRIPTIONS_MAX} are taken",
+        )
+
+
+class UnregisterHandler:
+    """UNREGISTER_CLIENT (35): this client leaves these groups."""
+
+    def __init__(self, members: Members, groups: Groups) -> None:
+        self._members = members
+        self._groups = groups
+
+    def __call__(self, request: Command, answer: Answer) -> None:
+        header = request.parse(UnregisterClient)
+        if header.producer_group:
+            self._members.producer_left(answer.connection, header.producer_group)
+        if header.consumer_group:
+            group = self._groups.all.get(header.consumer_group)
+            notify = group is None or group.notify_consumer_ids_changed_enable
+            self._members.consumer_left(answer.connection, header.consumer_group, notify=notify)
+        answer(request.reply())
+
+
+class MemberListHandler:
+    """GET_CONSUMER_LIST_BY_GROUP (38): the ids of all members; each works out its share of the queues."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    def __call__(self, request: Command, answer: Answer) -> None:
+        name = request.parse(GroupNamed).consumer_group
+        group = self._members.consumer_group(name)
+        if group is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {printable(name)}")
+        answer(request.reply(body=ConsumerList(consumer_id_list=group.client_ids()).encode()))

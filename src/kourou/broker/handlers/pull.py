@@ -1,0 +1,213 @@
+"""Handing messages out: records are sent as they lie on disk.
+
+Command ─▶ may this group read here? ─▶ which tags? ─▶ store.read ─▶ answer
+                                                          │
+                                                          └─ nothing new: wait in `LongPoll`, then once more
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kourou.broker import filters
+from kourou.broker.config import PERM_READ, BrokerConfig
+from kourou.broker.filters import TagCodes
+from kourou.broker.groups import Groups
+from kourou.broker.long_poll import LongPoll, Waiting
+from kourou.broker.members import Members
+from kourou.broker.offsets import CommittedOffsets
+from kourou.broker.stats import Stats
+from kourou.broker.topics import Topics
+from kourou.doors.clock import Clock
+from kourou.errors import Refused
+from kourou.protocol.bodies import SubscriptionGroupConfig
+from kourou.protocol.codes import ResponseCode
+from kourou.protocol.command import JSON, Command, reply_frame
+from kourou.protocol.headers import PullMessage, PullReply
+from kourou.protocol.names import printable
+from kourou.remoting.answer import Answer
+from kourou.store.store import ReadResult, ReadStatus, Store
+
+COMMIT: Final = 0x1
+SUSPEND: Final = 0x2
+OWN_SUBSCRIPTION: Final = 0x4
+
+SUSPEND_MS_MAX: Final = 100_000
+"""Below the 120 seconds after which a silent connection is closed."""
+
+
+class PullHandler:
+    """PULL_MESSAGE (11), LITE_PULL_MESSAGE (361)."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        topics: Topics,
+        groups: Groups,
+        members: Members,
+        offsets: CommittedOffsets,
+        store: Store,
+        long_poll: LongPoll,
+        stats: Stats,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._members = members
+        self._offsets = offsets
+        self._store = store
+        self._long_poll = long_poll
+        self._stats = stats
+        self._clock = clock
+
+    def __call__(self, request: Command, answer: Answer) -> None:
+        header = request.parse(PullMessage)
+        group = self._groups.get_or_create(header.consumer_group)
+        self._check(header, group)
+        wanted = self._wanted(header, group)
+        if header.sys_flag & COMMIT and header.commit_offset >= 0:
+            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        result = self._read(header, header.queue_offset, wanted)
+        if header.sys_flag & SUSPEND and is_worth_waiting(result, header.queue_offset):
+            self._park(request, answer, header, wanted)
+        else:
+            self._answer(request, answer, header, result)
+
+    def _check(self, header: PullMessage, group: SubscriptionGroupConfig) -> None:
+        if not self._config.permission & PERM_READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"broker {self._config.broker_name} is not readable: its brokerPermission is "
+                f"{self._config.permission}",
+            )
+        if not group.consume_enable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"group {header.consumer_group} may not consume (consumeEnable=false)",
+            )
+        topic = self._topics.named(header.topic)
+        if not topic.perm & PERM_READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"topic '{header.topic}' is not readable: its perm is {topic.perm}",
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId {header.queue_id} is illegal: topic '{header.topic}' has "
+                f"{topic.read_queue_nums} read queues",
+            )
+
+    def _wanted(self, header: PullMessage, group: SubscriptionGroupConfig) -> TagCodes:
+        """Which tags to send: by this request's own expression, or by the group's heartbeats."""
+        if header.sys_flag & OWN_SUBSCRIPTION:
+            self._check_expression_type(header.expression_type)
+            return filters.tag_codes(header.subscription)
+        online = self._members.consumer_group(header.consumer_group)
+        if online is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"group {printable(header.consumer_group)} has no member here: send a heartbeat first",
+            )
+        if online.is_broadcast and not group.consume_broadcast_enable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"group {header.consumer_group} may not broadcast (consumeBroadcastEnable=false)",
+            )
+        subscription = online.subscriptions.get(header.topic)
+        if subscription is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"no heartbeat of group {header.consumer_group} subscribes to '{header.topic}'",
+            )
+        if subscription.data.sub_version < header.subscription_version:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the newest heartbeat of group {header.consumer_group} has subscription version "
+                f"{subscription.data.sub_version}, this pull has {header.subscription_version}",
+            )
+        self._check_expression_type(subscription.data.expression_type)
+        return subscription.codes
+
+    def _check_expression_type(self, expression_type: str | None) -> None:
+        if not filters.is_tag_expression(expression_type):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"this release filters by tag only, not by {printable(expression_type or '')}",
+            )
+
+    def _read(self, header: PullMessage, queue_offset: int, wanted: TagCodes) -> ReadResult:
+        count = max(1, header.message_count_max)
+        return self._store.read(header.topic, header.queue_id, queue_offset, count, wanted=wanted)
+
+    def _answer(self, request: Command, answer: Answer, header: PullMessage, result: ReadResult) -> None:
+        body = b"".join(result.messages)
+        if result.count:
+            self._stats.got(header.topic, header.consumer_group, result.count, len(body))
+        if request.serialization == JSON and result.status is ReadStatus.FOUND:
+            fields = (
+                b'{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d"}'
+                % (result.next_offset, result.min_offset, result.max_offset)
+            )
+            answer(reply_frame(request.opaque, fields, body))
+            return
+        reply = PullReply(
+            suggest_which_broker_id=0,
+            next_begin_offset=result.next_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+        )
+        code = response_code(result.status, header.queue_offset)
+        answer(request.reply(reply, body, code=code, remark=result.status.name))
+
+    # ------------------------------------------------------------------------------------- long polling
+
+    def _park(self, request: Command, answer: Answer, header: PullMessage, wanted: TagCodes) -> None:
+        hold_ms = min(header.suspend_timeout_ms, SUSPEND_MS_MAX)
+        if not self._config.long_polling:
+            hold_ms = self._config.short_polling_ms
+        queue_offset = header.queue_offset
+
+        def retry(last: bool) -> bool:
+            nonlocal queue_offset
+            result = self._read(header, queue_offset, wanted)
+            if not last and is_worth_waiting(result, queue_offset):
+                return False
+            if not last and result.status is ReadStatus.NO_MATCHED_MESSAGE:
+                queue_offset = result.next_offset  # not for this reader: wait on behind it
+                return False
+            self._answer(request, answer, header, result)
+            return True
+
+        deadline = self._clock.monotonic() + max(0, hold_ms) / 1000
+        waiting = Waiting(deadline, retry, lambda: not answer.is_open)
+        if self._long_poll.park(header.topic, header.queue_id, waiting):
+            answer.park()
+        else:
+            retry(True)
+
+
+_CODES = {
+    ReadStatus.FOUND: ResponseCode.SUCCESS,
+    ReadStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+def response_code(status: ReadStatus, queue_offset: int) -> ResponseCode:
+    """How a read's end is said on the wire; an empty queue is only right for whoever begins at its start."""
+    code = _CODES.get(status)
+    if code is None:
+        return ResponseCode.PULL_NOT_FOUND if queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+    return code
+
+
+def is_worth_waiting(result: ReadResult, queue_offset: int) -> bool:
+    """Whether the reader is where it should be, and there is just nothing new."""
+    return response_code(result.status, queue_offset) is ResponseCode.PULL_NOT_FOUND

@@ -1,0 +1,99 @@
+"""Readers that wait for a message.
+
+A pull that finds nothing new is parked here under its queue, and answered by whichever comes first: a
+message it wants, or its time. While it waits it costs nothing but its place in a list. A filtered reader
+that was woken for a message it does not want keeps waiting, from behind that message on, so that nobody is
+answered with nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from kourou.doors.clock import Clock, Timer
+
+SWEEP_SECONDS: Final = 0.5
+"""How often deadlines are looked at; a reader's own time-out is many seconds behind its deadline."""
+
+logger = logging.getLogger(__name__)
+
+
+class Waiting:
+    """One parked reader.
+
+    `retry(last)` looks again and answers if it can; it returns True when it has answered. With `last` it
+    answers in any case.
+    """
+
+    __slots__ = ("deadline", "is_gone", "retry")
+
+    def __init__(self, deadline: float, retry: Callable[[bool], bool], is_gone: Callable[[], bool]) -> None:
+        self.deadline = deadline
+        self.retry = retry
+        self.is_gone = is_gone
+
+
+class LongPoll:
+    """All parked readers of a broker, by queue."""
+
+    def __init__(self, clock: Clock, parked_max: int = 100_000) -> None:
+        self._clock = clock
+        self._parked_max = parked_max
+        self._parked: dict[tuple[str, int], list[Waiting]] = {}
+        self._count = 0
+        self._sweeper: Timer | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def start(self) -> None:
+        self._sweeper = self._clock.every(SWEEP_SECONDS, self.sweep)
+
+    def stop(self) -> None:
+        """Answer everybody who still waits: the broker is going down."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        parked, self._parked, self._count = self._parked, {}, 0
+        for readers in parked.values():
+            for waiting in readers:
+                if not waiting.is_gone():
+                    waiting.retry(True)
+
+    def park(self, topic: str, queue_id: int, waiting: Waiting) -> bool:
+        """Let `waiting` wait; False when there is no room for one more."""
+        if self._count >= self._parked_max:
+            return False
+        self._parked.setdefault((topic, queue_id), []).append(waiting)
+        self._count += 1
+        return True
+
+    def wake(self, topic: str, queue_id: int) -> None:
+        """Something new is readable in this queue."""
+        key = (topic, queue_id)
+        readers = self._parked.pop(key, None)
+        if readers is not None:
+            self._count -= len(readers)
+            self._keep(key, [each for each in readers if not each.is_gone() and not each.retry(False)])
+
+    def sweep(self) -> None:
+        """Answer those whose time is up, forget those whose connection is gone."""
+        now = self._clock.monotonic()
+        for key in [key for key, readers in self._parked.items() if _any_ends(readers, now)]:
+            readers = self._parked.pop(key)
+            self._count -= len(readers)
+            self._keep(key, [each for each in readers if not self._ended(each, now)])
+
+    def _ended(self, waiting: Waiting, now: float) -> bool:
+        return waiting.is_gone() or (waiting.deadline <= now and waiting.retry(True))
+
+    def _keep(self, key: tuple[str, int], readers: list[Waiting]) -> None:
+        if readers:
+            self._parked.setdefault(key, []).extend(readers)
+            self._count += len(readers)
+
+
+def _any_ends(readers: list[Waiting], now: float) -> bool:
+    return any(each.deadline <= now or each.is_gone() for each in readers)

@@ -1,0 +1,186 @@
+"""Who is connected right now: the members of each consumer group, and the producers of each producer group.
+
+A member is a connection that has sent a heartbeat. It is gone when its connection closes, when it says
+goodbye, or after two minutes of silence. Whenever a group's membership or topics change, all its members
+are told at once, so that they share out the queues anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kourou.broker import filters
+from kourou.broker.filters import TagCodes
+from kourou.doors.clock import Clock
+from kourou.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.command import request
+from kourou.protocol.headers import GroupNamed
+from kourou.remoting.connection import Connection
+
+SILENCE_SECONDS: Final = 120.0
+SCAN_SECONDS: Final = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class Member:
+    """One client in one group, on one connection."""
+
+    __slots__ = ("client_id", "connection", "language", "last_heard", "version")
+
+    def __init__(self, connection: Connection, client_id: str, language: str, version: int) -> None:
+        self.connection = connection
+        self.client_id = client_id
+        self.language = language
+        self.version = version
+        self.last_heard = 0.0
+
+
+class Subscription:
+    """What a group wants of one topic; the tag hashes are computed here, not believed from the client."""
+
+    __slots__ = ("codes", "data")
+
+    def __init__(self, data: SubscriptionData) -> None:
+        self.data = data
+        self.codes: TagCodes = None
+        if filters.is_tag_expression(data.expression_type):
+            self.codes = filters.tag_codes(data.sub_string)
+
+
+class ConsumerGroup:
+    """A group while it has members. The last heartbeat's attributes win, as in the original."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.members: dict[Connection, Member] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.consume_type = ConsumeType.PUSH
+        self.message_model = MessageModel.CLUSTERING
+        self.consume_from = ConsumeFromWhere.LAST_OFFSET
+
+    @property
+    def is_broadcast(self) -> bool:
+        return self.message_model is MessageModel.BROADCASTING
+
+    def client_ids(self) -> list[str]:
+        return [member.client_id for member in self.members.values()]
+
+    def subscribe(self, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Take over what a member wants; True when the set of topics is another one now."""
+        changed = False
+        topics = set()
+        for data in subscriptions:
+            topics.add(data.topic)
+            known = self.subscriptions.get(data.topic)
+            if known is None or data.sub_version > known.data.sub_version:
+                changed = changed or known is None
+                self.subscriptions[data.topic] = Subscription(data)
+        for topic in self.subscriptions.keys() - topics:
+            del self.subscriptions[topic]
+            changed = True
+        return changed
+
+
+class Members:
+    """All groups that have members."""
+
+    def __init__(self, clock: Clock, *, notify: bool = True) -> None:
+        self._clock = clock
+        self._notify = notify
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[Connection, Member]] = {}
+        self._known: set[Connection] = set()
+
+    def start(self) -> None:
+        self._scan = self._clock.every(SCAN_SECONDS, self.drop_silent)
+
+    def stop(self) -> None:
+        self._scan.cancel()
+
+    @property
+    def consumer_groups(self) -> Mapping[str, ConsumerGroup]:
+        return self._consumers
+
+    def consumer_group(self, name: str) -> ConsumerGroup | None:
+        return self._consumers.get(name)
+
+    def producers(self, group: str) -> list[Member]:
+        return list(self._producers.get(group, {}).values())
+
+    def producer_heard(self, member: Member, group: str) -> None:
+        """A heartbeat names `group` as one its client sends for."""
+        self._watch(member.connection)
+        member.last_heard = self._clock.monotonic()
+        self._producers.setdefault(group, {})[member.connection] = member
+
+    def consumer_heard(self, member: Member, data: ConsumerData, *, notify: bool) -> bool:
+        """A heartbeat says what its client consumes; True when that changed the group."""
+        for subscription in data.subscription_data_set:
+            Subscription(subscription)  # raises on an unusable one, before anything changes
+        self._watch(member.connection)
+        group = self._consumers.setdefault(data.group_name, ConsumerGroup(data.group_name))
+        group.consume_type = ConsumeType.read(data.consume_type)
+        group.message_model = MessageModel.read(data.message_model)
+        group.consume_from = ConsumeFromWhere.read(data.consume_from_where)
+        known = group.members.get(member.connection)
+        joined = known is None or known.client_id != member.client_id
+        if known is None or joined:
+            group.members[member.connection] = known = member
+            logger.info("%s joined group %s from %s", member.client_id, group.name, member.connection.peer)
+        known.last_heard = self._clock.monotonic()
+        changed = group.subscribe(data.subscription_data_set) or joined
+        if changed and notify:
+            self._tell(group)
+        return changed
+
+    def producer_left(self, connection: Connection, group: str) -> None:
+        members = self._producers.get(group)
+        if members is not None:
+            members.pop(connection, None)
+            if not members:
+                del self._producers[group]
+
+    def consumer_left(self, connection: Connection, name: str, *, notify: bool = True) -> None:
+        group = self._consumers.get(name)
+        member = None if group is None else group.members.pop(connection, None)
+        if group is None or member is None:
+            return
+        logger.info("%s left group %s", member.client_id, name)
+        if not group.members:
+            del self._consumers[name]
+        elif notify:
+            self._tell(group)
+
+    def drop_silent(self) -> None:
+        """Close connections whose heartbeats stopped; closing makes them leave."""
+        last = self._clock.monotonic() - SILENCE_SECONDS
+        for members in self._everybody():
+            for member in members:
+                if member.last_heard < last and member.connection.is_open:
+                    member.connection.close(f"no heartbeat from {member.client_id} for {SILENCE_SECONDS:g} s")
+
+    def _everybody(self) -> list[list[Member]]:
+        consumers = [list(group.members.values()) for group in self._consumers.values()]
+        return consumers + [list(members.values()) for members in self._producers.values()]
+
+    def _watch(self, connection: Connection) -> None:
+        if connection not in self._known:
+            self._known.add(connection)
+            connection.on_close(self._closed)
+
+    def _closed(self, connection: Connection) -> None:
+        self._known.discard(connection)
+        for group in list(self._producers):
+            self.producer_left(connection, group)
+        for name in list(self._consumers):
+            self.consumer_left(connection, name)
+
+    def _tell(self, group: ConsumerGroup) -> None:
+        if self._notify and not group.is_broadcast:
+            for connection in group.members:
+                changed = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, GroupNamed(group.name))
+                connection.send_one_way(changed)

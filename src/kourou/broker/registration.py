@@ -1,0 +1,211 @@
+"""Telling name servers that we exist, and what we have.
+
+Every 30 seconds, and at once when a topic changes, all name servers are told side by side; one that does
+not answer holds nobody up. Before a periodic registration a name server can be asked whether it knows our
+data version already (`forceRegister=false`): then only its clock is set anew. At stop they are told goodbye.
+
+    start ── register ──▶ every name server ◀── topic changed, or 30 s later
+      │                        │
+      │                        └─ its answer: which topics are ordered
+      └─ address server, if the user named one: a new list every 2 minutes, the last good one kept
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from kourou.broker.config import BrokerConfig
+from kourou.broker.topics import Topics
+from kourou.doors.clock import Clock, Timer
+from kourou.errors import MQError
+from kourou.protocol.bodies import KVTable, RegisterBrokerBody, TopicTable, register_crc
+from kourou.protocol.codes import RequestCode, ResponseCode, response_name
+from kourou.protocol.command import FLAG_ONE_WAY, VERSION, Command, request
+from kourou.protocol.headers import BrokerIdentity, DataVersionReply, RegisterBroker
+from kourou.remoting.client import Client
+
+FIRST_SECONDS: Final = 10.0
+ON_CHANGE_TIMEOUT_MS: Final = 3_000
+GOODBYE_TIMEOUT_SECONDS: Final = 1.0
+
+logger = logging.getLogger(__name__)
+
+Then = Callable[[Command | Exception], None]
+
+
+class Registration:
+    """This broker's entry at every name server."""
+
+    def __init__(
+        self, config: BrokerConfig, topics: Topics, client: Client, clock: Clock, address: Callable[[], str]
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._client = client
+        self._clock = clock
+        self._address = address
+        self._name_servers = config.name_servers
+        self._silent: set[str] = set()
+        self._timer: Timer | None = None
+        self._whispers: set[asyncio.Task[None]] = set()
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        return self._name_servers
+
+    def start(self) -> None:
+        """Register now, again in 10 seconds, and then every 30."""
+        self._topics.on_change(self._topics_changed)
+        self._timer = self._clock.every(
+            self._config.register_interval_ms / 1000, self.register_again, first=FIRST_SECONDS
+        )
+        self.register_now()
+
+    async def stop(self) -> None:
+        """Say goodbye; a name server that does not answer is not waited for."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for name_server in self._name_servers:
+            goodbye = request(RequestCode.UNREGISTER_BROKER, self._identity())
+            try:
+                await self._client.call(name_server, goodbye, GOODBYE_TIMEOUT_SECONDS)
+            except MQError as error:
+                logger.debug("no goodbye to name server %s: %s", name_server, error)
+
+    def use(self, name_servers: tuple[str, ...]) -> None:
+        """From now on these are the name servers; all of them are told at once."""
+        if name_servers and name_servers != self._name_servers:
+            logger.info("name servers are now %s", ";".join(name_servers))
+            self._name_servers = name_servers
+            self.register_now()
+
+    def register_now(self, then: Callable[[], None] | None = None) -> None:
+        """Tell all name servers; `then` is called when each has answered or run out of time."""
+        servers = self._name_servers
+        done = _Countdown(len(servers), then)
+        if not servers:
+            return
+        command = self._command()
+        timeout = self._config.register_timeout_ms if then is None else ON_CHANGE_TIMEOUT_MS
+        for name_server in servers:
+            self._tell(name_server, command(), timeout / 1000, done)
+
+    def register_again(self) -> None:
+        """The periodic turn: everybody, or only those who do not know our data version."""
+        if self._config.register_always:
+            self.register_now()
+            return
+        for name_server in self._name_servers:
+            self._ask(name_server)
+
+    def _ask(self, name_server: str) -> None:
+        question = request(
+            RequestCode.QUERY_DATA_VERSION, self._identity(), self._topics.data_version.encode()
+        )
+
+        def answered(reply: Command | Exception) -> None:
+            if (
+                isinstance(reply, Command)
+                and reply.code == ResponseCode.SUCCESS
+                and not reply.parse(DataVersionReply).changed
+            ):
+                return
+            timeout = self._config.register_timeout_ms / 1000
+            self._tell(name_server, self._command()(), timeout, _Countdown(1, None))
+
+        timeout = self._config.register_timeout_ms / 1000
+        self._client.call_soon(name_server, question, timeout, answered)
+
+    def _tell(self, name_server: str, command: Command, timeout: float, done: _Countdown) -> None:
+        def answered(reply: Command | Exception) -> None:
+            self._note(name_server, reply)
+            done.one_more()
+
+        if command.is_one_way:
+            task = asyncio.get_running_loop().create_task(self._whisper(name_server, command))
+            self._whispers.add(task)  # a task nobody holds may vanish
+            task.add_done_callback(self._whispers.discard)
+            done.one_more()
+        else:
+            self._client.call_soon(name_server, command, timeout, answered)
+
+    async def _whisper(self, name_server: str, command: Command) -> None:
+        try:
+            await self._client.send_one_way(name_server, command)
+        except MQError as error:
+            self._note(name_server, error)
+
+    def _note(self, name_server: str, reply: Command | Exception) -> None:
+        """Log the first failure and the recovery, not every turn in between."""
+        problem = _problem(reply)
+        if problem is not None:
+            level = logging.DEBUG if name_server in self._silent else logging.WARNING
+            logger.log(level, "not registered at name server %s: %s", name_server, problem)
+            self._silent.add(name_server)
+            return
+        if name_server in self._silent:
+            self._silent.discard(name_server)
+            logger.info("registered at name server %s again", name_server)
+        assert isinstance(reply, Command)
+        if reply.body:
+            self._topics.set_ordered(KVTable.decode(reply.body).table)
+
+    def _topics_changed(self) -> None:
+        self.register_now()
+
+    def _command(self) -> Callable[[], Command]:
+        """The registration, encoded once for all name servers; each sends a copy under its own number."""
+        config = self._config
+        table = TopicTable(topic_config_table=dict(self._topics.all), data_version=self._topics.data_version)
+        body = RegisterBrokerBody(topic_table=table)
+        data = body.encode_compressed(VERSION) if config.register_compressed else body.encode()
+        header = RegisterBroker(
+            broker_name=config.broker_name,
+            broker_address=self._address(),
+            cluster_name=config.cluster_name,
+            broker_id=config.broker_id,
+            ha_server_address="",
+            body_crc32=register_crc(data),
+            compressed=config.register_compressed,
+        )
+        flag = FLAG_ONE_WAY if config.register_one_way else 0
+        return lambda: request(RequestCode.REGISTER_BROKER, header, data, flag=flag)
+
+    def _identity(self) -> BrokerIdentity:
+        return BrokerIdentity(
+            broker_name=self._config.broker_name,
+            broker_address=self._address(),
+            cluster_name=self._config.cluster_name,
+            broker_id=self._config.broker_id,
+        )
+
+
+class _Countdown:
+    """Calls `then` after so many turns; at once when there are none to wait for."""
+
+    def __init__(self, turns: int, then: Callable[[], None] | None) -> None:
+        self._left = turns
+        self._then = then
+        if turns == 0:
+            self._finish()
+
+    def one_more(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._then is not None:
+            self._then()
+
+
+def _problem(reply: Command | Exception) -> str | None:
+    if isinstance(reply, Exception):
+        return str(reply)
+    if reply.code != ResponseCode.SUCCESS:
+        return f"{response_name(reply.code)}: {reply.remark or 'no reason given'}"
+    return None

@@ -1,0 +1,95 @@
+"""Running a server in the foreground: logs, signals, and the exit code at the end.
+
+SIGTERM and Ctrl-C drain: what is in flight is answered, what was acknowledged is on disk, and the process
+ends with 0. Whoever cannot wait presses Ctrl-C twice more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from kourou.errors import MQError
+
+logger = logging.getLogger("kourou")
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class Served(Protocol):
+    """Something that runs until it is told not to."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+def serve(make: Callable[[], Served], ready: Callable[[], None], fault: Callable[[], MQError | None]) -> int:
+    """Start what `make` builds, say `ready`, wait for a signal or a `fault`, and stop in order."""
+    return _run(_serve(make, ready, fault))
+
+
+async def _serve(
+    make: Callable[[], Served], ready: Callable[[], None], fault: Callable[[], MQError | None]
+) -> int:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop_on, loop, number, asked)
+    served = make()
+    await served.start()
+    ready()
+    while not asked.is_set() and fault() is None:
+        try:
+            await asyncio.wait_for(asked.wait(), timeout=0.2)
+        except TimeoutError:
+            continue
+    failed = fault()
+    logger.info("stopping")
+    await served.stop()
+    if failed is not None:
+        raise failed
+    logger.info("stopped")
+    return 0
+
+
+def _stop_on(loop: asyncio.AbstractEventLoop, number: signal.Signals, asked: asyncio.Event) -> None:
+    if number == signal.SIGINT and asked.is_set():
+        loop.remove_signal_handler(number)  # the one after the second is the system's, and ends the process
+        return
+    asked.set()
+
+
+def _run(work: Coroutine[Any, Any, int]) -> int:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(work)
+    return uvloop.run(work)
+
+
+class _Lines(logging.Formatter):
+    """One line per event: time, level, where, what. Control characters do not reach the terminal."""
+
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03d"
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        return line.translate(_NO_CONTROLS) if record.exc_info is None else line
+
+
+_NO_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
+
+
+def log_to_stderr(level: str) -> None:
+    """All logs of this process go to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())

@@ -1,0 +1,88 @@
+"""`kourou start`: everything one machine needs, in one process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from kourou.cli.serving import LEVELS, log_to_stderr, serve
+from kourou.errors import MQError
+
+
+@click.command()
+@click.option("--data", default="kourou-data", show_default=True, help="Folder for messages and settings.")
+@click.option(
+    "-c", "--config", "path", type=click.Path(), help="A broker.conf of RocketMQ's, read unchanged."
+)
+@click.option("--name-server-port", type=click.IntRange(0, 65535), default=9876, show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), help="The broker's port.  [default: 10911]")
+@click.option("--sync-flush", is_flag=True, help="Acknowledge a message when it is on the disk.")
+@click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
+def start(
+    data: str,
+    path: str | None,
+    name_server_port: int,
+    port: int | None,
+    sync_flush: bool,
+    log_level: str,
+) -> int:
+    """Run a name server and a broker in this process, on loopback. Port 0 takes any free one."""
+    from kourou.broker.config import KEYS, BrokerConfig
+    from kourou.doors.configuration import read_settings
+    from kourou.doors.files import RealFiles
+    from kourou.local.node import Node
+    from kourou.nameserver.config import NameServerConfig
+
+    log_to_stderr(log_level)
+    folder = os.path.abspath(data)
+    settings = read_settings(
+        KEYS,
+        files=RealFiles(),
+        path=path,
+        environment={**os.environ, "NAMESRV_ADDR": ""},  # the name server is the one in this process
+        flags={
+            "port": port,
+            "store_path": f"{folder}/store",
+            "flush_disk_type": "SYNC_FLUSH" if sync_flush else None,
+        },
+    )
+    for notice in settings.notices:
+        click.echo(f"kourou: {notice}", err=True)
+    broker_config = settings.build(BrokerConfig)
+    node = Node(
+        NameServerConfig(
+            port=name_server_port,
+            host=broker_config.host,
+            insecure=broker_config.insecure,
+            kv_config_path=f"{folder}/namesrv/kvConfig.json",
+        ),
+        broker_config,
+    )
+
+    def ready() -> None:
+        click.echo(_welcome(node.name_server.address, node.broker.address, folder))
+
+    def fault() -> MQError | None:
+        return node.broker.fault
+
+    return serve(lambda: node, ready, fault)
+
+
+def _welcome(name_server: str, broker: str, folder: str) -> str:
+    host, _, port = broker.rpartition(":")
+    shown = os.path.relpath(folder) if Path(folder).is_relative_to(Path.cwd()) else folder
+    more = "" if name_server == "127.0.0.1:9876" else f" -n {name_server}"
+    return (
+        f"kourou is ready\n"
+        f"  name server  {name_server}\n"
+        f"  broker       {broker} (fast port {host}:{int(port) - 2})\n"
+        f"  data         {shown}\n"
+        f"\n"
+        f"Try, in another terminal:\n"
+        f"  kourou message send{more} greetings 'hello, world'\n"
+        f"  kourou message tail{more} greetings --from earliest\n"
+        f"\n"
+        f"Ctrl-C stops it cleanly."
+    )

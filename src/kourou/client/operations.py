@@ -1,0 +1,497 @@
+"""What to do, not how to wait: every operation on a name server or a broker, as a generator of steps.
+
+Each function here returns an operation (see `steps.py`) for `drive.py` to run. They know which request to
+send to whom, what its replies mean, and when to try elsewhere. They keep nothing: routes are cached in
+`routes.py`, positions in `pull_consumer.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from operator import attrgetter
+from typing import NamedTuple
+
+from kourou.client.refusals import accepted, explained
+from kourou.client.routes import MASTER, NameServers, Route, Routes
+from kourou.client.steps import Call, Operation
+from kourou.doors.clock import Clock
+from kourou.errors import ConfigError, MQError, NotFound, Refused, TimedOut, Unreachable
+from kourou.message import ReceivedMessage
+from kourou.protocol import record
+from kourou.protocol.bodies import ClusterInfo, MessageQueue, TopicList
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import FLAG_ONE_WAY, Command, request
+from kourou.protocol.headers import (
+    CreateTopic,
+    OffsetReply,
+    PullMessage,
+    PullReply,
+    QueryOffset,
+    QueueNamed,
+    SearchOffset,
+    SendMessageV2,
+    SendReply,
+    UpdateOffset,
+)
+from kourou.protocol.names import DEAD_LETTER_PREFIX, DEFAULT_TOPIC, RETRY_PREFIX, is_system_topic
+
+TIMEOUT_SECONDS = 3.0
+DEFAULT_TOPIC_QUEUES = 4
+
+# ------------------------------------------------------------------------------------------------- sending
+
+RETRIED_CODES = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+    }
+)
+"""Refusals after which another broker may well say yes; the Java client's list."""
+
+
+class SendStatus(Enum):
+    """What became of a message that was accepted. Every one of these means: it is stored."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    """Stored, but the disk did not confirm in time."""
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    """Stored, but the replica did not confirm in time."""
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    """Stored, but there is no replica to confirm."""
+
+
+_STATUSES: dict[int, SendStatus] = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+class SendResult(NamedTuple):
+    """Where a message has gone."""
+
+    status: SendStatus
+    message_id: str
+    """The unique id its producer gave it; of a batch, all of them, separated by commas."""
+    offset_id: str
+    """The id that names its place at the broker; of a batch, all of them, separated by commas."""
+    queue: MessageQueue
+    queue_offset: int
+    """Its place in the queue; of a batch, that of the first."""
+    transaction_id: str | None = None
+    region: str | None = None
+
+
+class Outgoing(NamedTuple):
+    """A message (or a batch of them) as it will travel, whichever queue it goes to."""
+
+    group: str
+    topic: str
+    body: bytes
+    properties: str
+    message_id: str
+    sys_flag: int = 0
+    flag: int = 0
+    born_ms: int = 0
+    batch: bool = False
+
+    def request(self, queue: MessageQueue, *, one_way: bool = False) -> Command:
+        header = SendMessageV2(
+            producer_group=self.group,
+            topic=self.topic,
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
+            queue_id=queue.queue_id,
+            sys_flag=self.sys_flag,
+            born_timestamp=self.born_ms,
+            flag=self.flag,
+            properties=self.properties,
+            reconsume_times=0,
+            unit_mode=False,
+            batch=self.batch,
+        )
+        code = RequestCode.SEND_BATCH_MESSAGE if self.batch else RequestCode.SEND_MESSAGE_V2
+        return request(code, header, self.body, flag=FLAG_ONE_WAY if one_way else 0)
+
+
+Choose = Callable[[Sequence[MessageQueue], str | None], MessageQueue]
+"""Picks a queue out of several, if possible not at the broker named second."""
+
+Announce = Callable[[str], Operation[None]]
+"""Lets the broker at this address know who is about to ask."""
+
+
+def send(
+    outgoing: Outgoing,
+    routes: Routes,
+    choose: Choose,
+    announce: Announce,
+    clock: Clock,
+    *,
+    timeout: float,
+    retries: int,
+) -> Operation[SendResult]:
+    """Send to a queue of `choose`'s choice; when that fails, up to `retries` times to another broker.
+
+    `timeout` is for all of it together. Raises what the last try failed with.
+    """
+    began = clock.monotonic()
+    deadline = began + timeout
+    route = yield from routes.to_publish(outgoing.topic, deadline)
+    tried: list[MessageQueue] = []
+    failure: MQError | None = None
+    for _ in range(1 + retries):
+        remaining = deadline - clock.monotonic()
+        if remaining <= 0:
+            break
+        queue = choose(route.write_queues, tried[-1].broker_name if tried else None)
+        tried.append(queue)
+        try:
+            return (yield from send_to(queue, outgoing, route, announce, remaining))
+        except Unreachable as error:
+            failure = error
+        except Refused as error:
+            if error.code not in RETRIED_CODES:
+                raise
+            failure = error
+        routes.doubt(outgoing.topic)
+    raise _gave_up(outgoing.topic, tried, clock.monotonic() - began, failure) from failure
+
+
+def send_to(
+    queue: MessageQueue, outgoing: Outgoing, route: Route, announce: Announce, timeout: float
+) -> Operation[SendResult]:
+    """Send to this queue and no other, once."""
+    address = route.master(queue.broker_name)
+    yield from announce(address)
+    reply: Command = yield Call(address, outgoing.request(queue), timeout)
+    accepted(reply, f"{queue.broker_name} ({address}) refused a message for '{queue.topic}'", _STATUSES)
+    header = reply.parse(SendReply)
+    return SendResult(
+        _STATUSES[reply.code],
+        outgoing.message_id,
+        header.message_id,
+        MessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=header.queue_id),
+        header.queue_offset,
+        header.transaction_id,
+        header.region,
+    )
+
+
+def send_one_way(
+    outgoing: Outgoing, routes: Routes, choose: Choose, announce: Announce, clock: Clock, *, timeout: float
+) -> Operation[None]:
+    """Hand a message to the network and do not look back: whether it was stored stays unknown."""
+    deadline = clock.monotonic() + timeout
+    route = yield from routes.to_publish(outgoing.topic, deadline)
+    queue = choose(route.write_queues, None)
+    address = route.master(queue.broker_name)
+    try:
+        yield from announce(address)
+        remaining = max(deadline - clock.monotonic(), 0.001)
+        yield Call(address, outgoing.request(queue, one_way=True), remaining, one_way=True)
+    except Unreachable:
+        routes.doubt(outgoing.topic)
+        raise
+
+
+def _gave_up(topic: str, tried: list[MessageQueue], seconds: float, failure: MQError | None) -> MQError:
+    spent = f"{seconds * 1000:.0f} ms"
+    if failure is None:
+        return TimedOut(f"no time was left to send to '{topic}': finding its brokers took {spent}; give more")
+    where = ", ".join(f"{queue.broker_name} queue {queue.queue_id}" for queue in tried)
+    tries = "1 try" if len(tried) == 1 else f"{len(tried)} tries"
+    text = f"sending to '{topic}' failed: {tries} in {spent} ({where}); last: {failure}"
+    if isinstance(failure, Refused):
+        return explained(type(failure)(failure.code, failure.remark), text)
+    return type(failure)(text)
+
+
+# ------------------------------------------------------------------------------------------------- pulling
+
+PULL_SUSPEND = 0x2
+PULL_SUBSCRIPTION = 0x4
+
+PULL_CODES = (
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+
+
+class Subscription:
+    """Which messages of a topic are wanted: those with one of these tags, or all."""
+
+    __slots__ = ("expression", "tags", "topic", "version")
+
+    def __init__(self, topic: str, expression: str, version: int) -> None:
+        self.topic = topic
+        self.tags = frozenset(tag for part in expression.split("||") if (tag := part.strip())) - {"*"}
+        self.expression = " || ".join(sorted(self.tags)) or "*"
+        self.version = version
+
+    def wants(self, message: ReceivedMessage) -> bool:
+        """By the tag itself: a broker compares hashes, and hashes collide."""
+        return not self.tags or message.tags in self.tags
+
+
+class Pulled(NamedTuple):
+    """What a pull brought. An empty `messages` is no failure: there was nothing, or nothing that matched."""
+
+    messages: list[ReceivedMessage]
+    next_offset: int
+    moved: bool
+    """The offset asked for is not in the queue (any more, or yet); `next_offset` is the nearest that is."""
+    min_offset: int
+    max_offset: int
+    suggested_broker_id: int
+
+
+def pull_request(
+    queue: MessageQueue,
+    queue_offset: int,
+    subscription: Subscription,
+    group: str,
+    *,
+    count: int = 32,
+    suspend: float = 0.0,
+) -> Command:
+    """A pull that brings its own subscription, so that it depends on no heartbeat."""
+    header = PullMessage(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=queue_offset,
+        message_count_max=count,
+        sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if suspend > 0 else 0),
+        suspend_timeout_ms=round(suspend * 1000),
+        subscription=subscription.expression,
+        subscription_version=subscription.version,
+        expression_type="TAG",
+    )
+    return request(RequestCode.PULL_MESSAGE, header)
+
+
+def pulled(reply: Command, queue: MessageQueue, subscription: Subscription) -> Pulled:
+    """What the reply to a pull means; raises Refused, or ProtocolError when its records make no sense."""
+    accepted(
+        reply, f"pulling from queue {queue.queue_id} of '{queue.topic}' at {queue.broker_name}", PULL_CODES
+    )
+    header = reply.parse(PullReply)
+    messages = []
+    if reply.code == ResponseCode.SUCCESS:
+        received = (record.to_received(each, queue.broker_name) for each in record.decode_all(reply.body))
+        messages = [message for message in received if subscription.wants(message)]
+    return Pulled(
+        messages,
+        header.next_begin_offset,
+        reply.code == ResponseCode.PULL_OFFSET_MOVED,
+        header.min_offset,
+        header.max_offset,
+        header.suggest_which_broker_id,
+    )
+
+
+def pull(
+    address: str,
+    queue: MessageQueue,
+    queue_offset: int,
+    subscription: Subscription,
+    group: str,
+    *,
+    count: int = 32,
+    suspend: float = 0.0,
+    timeout: float = TIMEOUT_SECONDS,
+) -> Operation[Pulled]:
+    """Ask once for messages from `queue_offset` on; the broker waits `suspend` seconds for one to come."""
+    command = pull_request(queue, queue_offset, subscription, group, count=count, suspend=suspend)
+    reply: Command = yield Call(address, command, timeout + suspend)
+    return pulled(reply, queue, subscription)
+
+
+# ------------------------------------------------------------------------------------------------- offsets
+
+
+def committed_offset(address: str, queue: MessageQueue, group: str) -> Operation[int | None]:
+    """Where `group` goes on reading; None when it has never committed there."""
+    header = QueryOffset(group, queue.topic, queue.queue_id, set_zero_if_not_found=False)
+    reply: Command = yield Call(address, request(RequestCode.QUERY_CONSUMER_OFFSET, header), TIMEOUT_SECONDS)
+    try:
+        accepted(reply, f"offset of group '{group}' in queue {queue.queue_id} of '{queue.topic}'")
+    except NotFound as error:
+        if error.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        raise
+    return reply.parse(OffsetReply).offset
+
+
+def commit_offset(address: str, queue: MessageQueue, group: str, queue_offset: int) -> Operation[None]:
+    header = UpdateOffset(group, queue.topic, queue.queue_id, queue_offset)
+    reply: Command = yield Call(address, request(RequestCode.UPDATE_CONSUMER_OFFSET, header), TIMEOUT_SECONDS)
+    accepted(
+        reply,
+        f"committing offset {queue_offset} of group '{group}' in queue {queue.queue_id} of '{queue.topic}'",
+    )
+
+
+def min_offset(address: str, queue: MessageQueue) -> Operation[int]:
+    """The place of the oldest message that is still there."""
+    return _bound(address, queue, RequestCode.GET_MIN_OFFSET)
+
+
+def max_offset(address: str, queue: MessageQueue) -> Operation[int]:
+    """The place the next message will take."""
+    return _bound(address, queue, RequestCode.GET_MAX_OFFSET)
+
+
+def _bound(address: str, queue: MessageQueue, code: RequestCode) -> Operation[int]:
+    reply: Command = yield Call(
+        address, request(code, QueueNamed(queue.topic, queue.queue_id)), TIMEOUT_SECONDS
+    )
+    return accepted(reply, f"bounds of queue {queue.queue_id} of '{queue.topic}'").parse(OffsetReply).offset
+
+
+def offset_at(address: str, queue: MessageQueue, timestamp_ms: int) -> Operation[int]:
+    """The place of the first message stored at `timestamp_ms` or later."""
+    header = SearchOffset(queue.topic, queue.queue_id, timestamp_ms)
+    reply: Command = yield Call(
+        address, request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header), TIMEOUT_SECONDS
+    )
+    return (
+        accepted(reply, f"place by time in queue {queue.queue_id} of '{queue.topic}'")
+        .parse(OffsetReply)
+        .offset
+    )
+
+
+# --------------------------------------------------------------------------------------- topics and cluster
+
+
+class TopicSettings(NamedTuple):
+    """A topic to be made, or changed to this."""
+
+    name: str
+    read_queues: int = 8
+    write_queues: int = 8
+    permission: int = 6
+    """4 may be read, 2 may be written, added up."""
+
+
+def create_topic(address: str, topic: TopicSettings) -> Operation[None]:
+    """Make the topic at one broker, or change it there."""
+    header = CreateTopic(
+        topic=topic.name,
+        read_queue_nums=topic.read_queues,
+        write_queue_nums=topic.write_queues,
+        perm=topic.permission,
+        default_topic=DEFAULT_TOPIC,
+        topic_sys_flag=0,
+        order=False,
+    )
+    reply: Command = yield Call(
+        address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), TIMEOUT_SECONDS
+    )
+    accepted(reply, f"creating topic '{topic.name}' at {address}")
+
+
+def topic_names(name_servers: NameServers, *, everything: bool = False) -> Operation[list[str]]:
+    """The users' topics the name servers know of; with `everything` also the system's own."""
+    names = yield from _topic_list(name_servers, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    if not everything:
+        # Every cluster and every broker has a topic of its own name.
+        internal = yield from _topic_list(name_servers, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+        names = {name for name in names - internal if not _is_internal(name)}
+    return sorted(names)
+
+
+def _topic_list(name_servers: NameServers, code: RequestCode) -> Operation[set[str]]:
+    reply = yield from name_servers.ask(request(code))
+    return set(TopicList.decode(accepted(reply, "list of topics").body).topic_list)
+
+
+def _is_internal(topic: str) -> bool:
+    return (
+        is_system_topic(topic)
+        or topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+        or topic.endswith("_REPLY_TOPIC")
+    )
+
+
+class RoutePart(NamedTuple):
+    """What one broker has of a topic."""
+
+    cluster: str
+    broker: str
+    addresses: str
+    read_queues: int
+    write_queues: int
+    perm: int
+
+
+def route_parts(routes: Routes, topic: str) -> Operation[list[RoutePart]]:
+    """Which brokers have the topic, as the name servers tell it."""
+    data = yield from routes.ask(topic, TIMEOUT_SECONDS)
+    brokers = {broker.broker_name: broker for broker in data.broker_datas}
+    parts = []
+    for part in sorted(data.queue_datas, key=attrgetter("broker_name")):
+        broker = brokers.get(part.broker_name)
+        parts.append(
+            RoutePart(
+                broker.cluster if broker else "",
+                part.broker_name,
+                " ".join(f"{number}={address}" for number, address in sorted(broker.broker_addrs.items()))
+                if broker
+                else "",
+                part.read_queue_nums,
+                part.write_queue_nums,
+                part.perm,
+            )
+        )
+    return parts
+
+
+def cluster_info(name_servers: NameServers) -> Operation[ClusterInfo]:
+    """Which brokers there are, and where."""
+    reply = yield from name_servers.ask(request(RequestCode.GET_BROKER_CLUSTER_INFO))
+    return ClusterInfo.decode(accepted(reply, "list of brokers").body)
+
+
+class Master(NamedTuple):
+    """A broker one can write to."""
+
+    cluster: str
+    broker_name: str
+    address: str
+
+
+def masters(name_servers: NameServers, cluster: str | None = None) -> Operation[list[Master]]:
+    """The masters of `cluster`, or of the only cluster there is; raises when that leaves a doubt."""
+    info = yield from cluster_info(name_servers)
+    clusters = sorted(info.cluster_addr_table)
+    if cluster is None and len(clusters) > 1:
+        raise ConfigError(f"there are {len(clusters)} clusters: {', '.join(clusters)}; say which one")
+    if cluster is not None and cluster not in clusters:
+        known = ", ".join(clusters) or "none"
+        raise NotFound(ResponseCode.BROKER_NOT_EXIST, f"no cluster '{cluster}'; known: {known}")
+    names = {name for each in clusters if cluster in (None, each) for name in info.cluster_addr_table[each]}
+    found = [
+        Master(broker.cluster, name, broker.broker_addrs[MASTER])
+        for name, broker in sorted(info.broker_addr_table.items())
+        if name in names and MASTER in broker.broker_addrs
+    ]
+    if not found:
+        asked = ", ".join(name_servers.addresses)
+        raise NotFound(
+            ResponseCode.BROKER_NOT_EXIST,
+            f"no broker is registered at {asked}; start one, and wait until it is",
+        )
+    return found

@@ -1,0 +1,391 @@
+"""Reading several queues at once, fairly, and knowing where one is in each.
+
+    a lane, one per queue
+
+      ... consumed | buffered ............ | in flight: a pull the broker may hold until a message comes
+                   ^ position                ^ fetch_offset
+                   what `commit` stores       where the next pull begins
+
+Every lane has at most one pull in flight and one batch in its buffer, and asks for the next batch when the
+last one has been handed out. Batches are handed out in the order they came, so a busy queue cannot starve a
+quiet one. Pulls stay in flight while the caller works: what they bring is there when it comes back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Literal, NamedTuple, TypeAlias
+
+from kourou.client import operations, settings
+from kourou.client.operations import Subscription
+from kourou.client.presence import Presence, client_id
+from kourou.client.routes import LOOKUP_SECONDS, MASTER, NameServers, Route, Routes
+from kourou.client.steps import Call, Collect, Launch, Operation, Settled
+from kourou.doors.chance import Chance
+from kourou.doors.clock import Clock
+from kourou.errors import Busy, ConfigError, MQError, Unreachable
+from kourou.message import ReceivedMessage
+from kourou.protocol.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageQueue,
+    SubscriptionData,
+)
+from kourou.protocol.command import Command
+from kourou.protocol.java_hash import tag_code
+
+Start: TypeAlias = Literal["earliest", "latest"] | datetime
+
+SUSPEND_SECONDS = 15.0
+"""How long a broker may hold a pull that finds nothing."""
+PULL_TIMEOUT_SECONDS = 30.0
+BATCH_MESSAGES = 32
+AGAIN_SECONDS = 1.0
+"""Until a lane that failed, or whose broker is busy, is tried again."""
+NOT_HELD_SECONDS = 0.1
+"""A broker that does not hold pulls is asked ten times a second, not ten thousand times."""
+
+_log = logging.getLogger("kourou.client")
+
+
+class _InFlight(NamedTuple):
+    """What a pull was launched for: a seek in the meantime makes its outcome worthless."""
+
+    queue: MessageQueue
+    generation: int
+
+
+class Lane:
+    """One queue, and how far we are in it."""
+
+    __slots__ = (
+        "broker_id",
+        "buffered",
+        "committed",
+        "failure",
+        "fetch_offset",
+        "generation",
+        "launched_at",
+        "not_before",
+        "pulling",
+        "queue",
+    )
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.fetch_offset: int | None = None  # not known yet
+        self.committed: int | None = None
+        self.buffered: deque[ReceivedMessage] = deque()
+        self.pulling = False
+        self.generation = 0
+        self.launched_at = 0.0
+        self.not_before = 0.0
+        self.failure: MQError | None = None
+        self.broker_id = MASTER
+
+    @property
+    def position(self) -> int | None:
+        """The next message to hand out; None before the first look."""
+        return self.buffered[0].queue_offset if self.buffered else self.fetch_offset
+
+    def move_to(self, queue_offset: int) -> None:
+        """Go on there; what is buffered or in flight is forgotten."""
+        self.fetch_offset = queue_offset
+        self.buffered.clear()
+        self.pulling = False
+        self.generation += 1
+        self.not_before = 0.0
+
+
+class Reading:
+    """All readable queues of one topic, read by one consumer. For one thread, or task, at a time."""
+
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        name_server: str | Iterable[str] | None,
+        tags: str,
+        start: Start,
+        announce: bool,
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        self.group = settings.checked_group(group)
+        self.topic = settings.checked_topic(topic)
+        addresses = settings.name_server_addresses(name_server)
+        self._start = _checked_start(start)
+        self._clock = clock
+        self._routes = Routes(NameServers(addresses, chance, clock), clock)
+        self._route: Route | None = None
+        self._subscription = Subscription(topic, tags, clock.now_ms())
+        self._lanes: dict[MessageQueue, Lane] = {}
+        self._ready: deque[Lane] = deque()  # lanes with something buffered, in the order it came
+        self._ended = False
+        self._announced = announce
+        self.presence = Presence(client_id(clock), clock, consumer=self._consumer_data())
+
+    # ------------------------------------------------------------------------------------- for the caller
+
+    def open(self) -> Operation[None]:
+        """Find the queues and where to begin in each, so that `latest` means now, not the first receive."""
+        yield from self._look_up_queues()
+        for lane in self._present():
+            yield from self._find_start(lane)
+
+    def receive(self, messages_max: int, timeout: float | None) -> Operation[list[ReceivedMessage]]:
+        """The next messages, as soon as there is one; none when `timeout` seconds brought nothing.
+
+        Raises what is wrong when that was not for want of messages, but because no queue could be read.
+        """
+        settings.checked_count("max_messages", messages_max, 1)
+        self._check_open()
+        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        while True:
+            yield from self._launch_pulls()
+            taken = self._take(messages_max)
+            if taken:
+                yield from self._launch_pulls()  # these travel while the caller works
+                return taken
+            wait = self._time_to_wait(deadline)
+            settled: Settled = yield Collect(wait)
+            self._settle(settled)
+            if deadline is not None and not self._ready and self._clock.monotonic() >= deadline:
+                self._raise_if_all_failed()
+                return []
+
+    def commit(self) -> Operation[None]:
+        """Store at the brokers, for the group, that everything handed out so far is done."""
+        self._check_open()
+        route = self._route
+        for lane in self._lanes.values():
+            position = lane.position
+            if route is None or position is None or position == lane.committed:
+                continue
+            address = route.master(lane.queue.broker_name)
+            yield from operations.commit_offset(address, lane.queue, self.group, position)
+            lane.committed = position
+
+    def seek(self, where: int | Start, queue: MessageQueue | None) -> Operation[None]:
+        """Go on somewhere else, in one queue or in all."""
+        self._check_open()
+        if isinstance(where, int):
+            if queue is None or isinstance(where, bool) or where < 0:
+                raise ConfigError(f"seek to {where!r}: an offset is a number from 0 on, and needs queue=")
+        else:
+            _checked_start(where)
+        if not self._lanes:
+            yield from self._look_up_queues()
+        if queue is not None and queue not in self._lanes:
+            raise ConfigError(f"{queue} is not read here; `positions` tells the queues that are")
+        for lane in [self._lanes[queue]] if queue is not None else list(self._present()):
+            offset = where if isinstance(where, int) else (yield from self._offset_of(lane.queue, where))
+            lane.move_to(offset)
+        self._ready = deque(lane for lane in self._ready if lane.buffered)
+
+    def positions(self) -> dict[MessageQueue, int]:
+        """The next message to be handed out, by queue."""
+        return {
+            queue: position
+            for queue, lane in sorted(self._lanes.items())
+            if (position := lane.position) is not None
+        }
+
+    def end(self) -> bool:
+        """From now on nothing is read; False when that was so already."""
+        was_open, self._ended = not self._ended, True
+        return was_open
+
+    # ---------------------------------------------------------------------------------- queues and places
+
+    def _look_up_queues(self) -> Operation[None]:
+        deadline = self._clock.monotonic() + LOOKUP_SECONDS
+        route = yield from self._routes.to_read(self.topic, deadline)
+        if route is self._route:
+            return
+        self._route = route
+        for queue in route.read_queues:
+            # A queue that left the route (its broker is down) keeps its lane, and its place.
+            self._lanes.setdefault(queue, Lane(queue))
+
+    def _present(self) -> list[Lane]:
+        assert self._route is not None
+        return [self._lanes[queue] for queue in self._route.read_queues]
+
+    def _find_start(self, lane: Lane) -> Operation[None]:
+        if lane.fetch_offset is None:
+            address = self._reader(lane)
+            committed = yield from operations.committed_offset(address, lane.queue, self.group)
+            lane.committed = committed
+            if committed is None:
+                lane.fetch_offset = yield from self._offset_of(lane.queue, self._start)
+            else:
+                lane.fetch_offset = committed
+
+    def _offset_of(self, queue: MessageQueue, where: Start) -> Operation[int]:
+        assert self._route is not None
+        address = self._route.reader(queue.broker_name)
+        if where == "earliest":
+            return (yield from operations.min_offset(address, queue))
+        if where == "latest":
+            return (yield from operations.max_offset(address, queue))
+        assert isinstance(where, datetime)
+        return (yield from operations.offset_at(address, queue, round(where.timestamp() * 1000)))
+
+    def _reader(self, lane: Lane) -> str:
+        assert self._route is not None
+        return self._route.reader(lane.queue.broker_name, lane.broker_id)
+
+    # --------------------------------------------------------------------------------------------- pulling
+
+    def _launch_pulls(self) -> Operation[None]:
+        yield from self._look_up_queues()
+        now = self._clock.monotonic()
+        for lane in self._present():
+            if lane.pulling or lane.buffered or lane.not_before > now:
+                continue
+            try:
+                yield from self._find_start(lane)
+                yield from self._launch(lane)
+            except Unreachable as error:
+                self._set_back(lane, error)
+
+    def _launch(self, lane: Lane) -> Operation[None]:
+        assert lane.fetch_offset is not None
+        address = self._reader(lane)
+        if self._announced:
+            yield from self.presence.announce(address)
+        command = operations.pull_request(
+            lane.queue,
+            lane.fetch_offset,
+            self._subscription,
+            self.group,
+            count=BATCH_MESSAGES,
+            suspend=SUSPEND_SECONDS,
+        )
+        lane.pulling = True
+        lane.launched_at = self._clock.monotonic()
+        yield Launch(_InFlight(lane.queue, lane.generation), Call(address, command, PULL_TIMEOUT_SECONDS))
+
+    def _settle(self, settled: Settled) -> None:
+        """Take in what pulls have brought; raises what is beyond repair only after all of it is in."""
+        beyond_repair: MQError | None = None
+        for token, outcome in settled:
+            assert isinstance(token, _InFlight)
+            lane = self._lanes[token.queue]
+            if token.generation != lane.generation:
+                continue
+            lane.pulling = False
+            try:
+                if isinstance(outcome, MQError):
+                    raise outcome
+                self._take_in(lane, outcome)
+            except (Unreachable, Busy) as error:
+                self._set_back(lane, error)
+            except MQError as error:
+                lane.not_before = self._clock.monotonic() + AGAIN_SECONDS
+                beyond_repair = beyond_repair or error
+        if beyond_repair is not None:
+            raise beyond_repair
+
+    def _take_in(self, lane: Lane, reply: Command) -> None:
+        pulled = operations.pulled(reply, lane.queue, self._subscription)
+        before = lane.fetch_offset
+        lane.failure = None
+        lane.broker_id = pulled.suggested_broker_id
+        lane.fetch_offset = pulled.next_offset
+        if pulled.moved:
+            _log.warning(
+                "queue %d of %s at %s holds offsets %d to %d, not %s: going on at %d",
+                lane.queue.queue_id,
+                self.topic,
+                lane.queue.broker_name,
+                pulled.min_offset,
+                pulled.max_offset,
+                before,
+                pulled.next_offset,
+            )
+        if pulled.messages:
+            lane.buffered.extend(pulled.messages)
+            self._ready.append(lane)
+        elif pulled.next_offset == before and self._clock.monotonic() - lane.launched_at < NOT_HELD_SECONDS:
+            lane.not_before = self._clock.monotonic() + NOT_HELD_SECONDS
+
+    def _set_back(self, lane: Lane, error: MQError) -> None:
+        """Something failed that may pass: ask for the route again, and try this lane a little later.
+
+        The first failure of a lane does not count: a connection that was idle for long may be gone, and a
+        caller that was away for long finds its pulls overdue.
+        """
+        if lane.failure is not None or isinstance(error, Busy):
+            lane.not_before = self._clock.monotonic() + AGAIN_SECONDS
+            _log.warning(
+                "cannot read queue %d of %s at %s, trying again: %s",
+                lane.queue.queue_id,
+                self.topic,
+                lane.queue.broker_name,
+                error,
+            )
+        lane.failure = error
+        lane.broker_id = MASTER
+        self._routes.doubt(self.topic)
+
+    def _take(self, messages_max: int) -> list[ReceivedMessage]:
+        taken: list[ReceivedMessage] = []
+        while self._ready and len(taken) < messages_max:
+            lane = self._ready[0]
+            while lane.buffered and len(taken) < messages_max:
+                taken.append(lane.buffered.popleft())
+            if not lane.buffered:
+                self._ready.popleft()
+        return taken
+
+    def _time_to_wait(self, deadline: float | None) -> float | None:
+        """Until the deadline, or until a lane that was set back may be tried again."""
+        now = self._clock.monotonic()
+        moments = [lane.not_before for lane in self._present() if not lane.pulling and not lane.buffered]
+        if deadline is not None:
+            moments.append(deadline)
+        if not moments:
+            return None if self._present() else AGAIN_SECONDS
+        return max(min(moments) - now, 0.0)
+
+    def _raise_if_all_failed(self) -> None:
+        lanes = self._present()
+        failures = [lane.failure for lane in lanes if lane.failure is not None]
+        if failures and len(failures) == len(lanes):
+            raise failures[0]
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise ConfigError("this consumer is closed; make a new one")
+
+    def _consumer_data(self) -> ConsumerData:
+        subscription = self._subscription
+        tags = sorted(subscription.tags)
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=ConsumeType.PULL,
+            consume_from_where=ConsumeFromWhere.LAST_OFFSET
+            if self._start == "latest"
+            else ConsumeFromWhere.FIRST_OFFSET,
+            subscription_data_set=[
+                SubscriptionData(
+                    topic=self.topic,
+                    sub_string=subscription.expression,
+                    tags_set=tags,
+                    code_set=[tag_code(tag) for tag in tags],
+                    sub_version=subscription.version,
+                )
+            ],
+        )
+
+
+def _checked_start(start: object) -> Start:
+    if start == "earliest" or start == "latest" or isinstance(start, datetime):
+        return start
+    raise ConfigError(f"start is {start!r}, but must be 'earliest', 'latest' or a datetime")

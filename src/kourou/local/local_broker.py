@@ -1,0 +1,114 @@
+"""A real name server and a real broker inside this process, for tests and experiments.
+
+    with kourou.LocalBroker() as broker:
+        kourou.Producer("group", name_server=broker.name_server)
+
+They run on an event loop in a thread of their own, on free ports of the loopback interface. Without a folder
+given, the data goes to a temporary one and disappears with the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import threading
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+from kourou.broker.config import BrokerConfig
+from kourou.errors import MQError
+from kourou.local.node import Node
+from kourou.nameserver.config import NameServerConfig
+
+START_SECONDS_MAX = 30.0
+
+
+class LocalBroker:
+    """Starts when entered, stops when left. Settings are those of `BrokerConfig`, by field name."""
+
+    def __init__(self, data: str | os.PathLike[str] | None = None, **settings: Any) -> None:
+        self._data = None if data is None else os.fspath(data)
+        self._settings = settings
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._node: Node | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def name_server(self) -> str:
+        """`host:port` for clients."""
+        return self._running_node().name_server.address
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the broker itself."""
+        return self._running_node().broker.address
+
+    @property
+    def data(self) -> str:
+        """The folder it keeps everything in."""
+        self._running_node()
+        assert self._data is not None
+        return self._data
+
+    def _running_node(self) -> Node:
+        if self._node is None:
+            raise MQError(
+                "this LocalBroker is not running: use it in a with statement, or call start() first"
+            )
+        return self._node
+
+    def start(self) -> None:
+        """Returns when it serves."""
+        if self._thread is not None:
+            raise MQError("this LocalBroker is running already")
+        if self._data is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="kourou-")
+            self._data = self._temporary.name
+        name_server = NameServerConfig(port=0, kv_config_path=f"{self._data}/namesrv/kvConfig.json")
+        broker = BrokerConfig(**{"port": 0, "store_path": f"{self._data}/store", **self._settings})
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kourou-local", daemon=True)
+        self._thread.start()
+        node = Node(name_server, broker)
+        try:
+            self._run(node.start())
+        except BaseException:
+            self._end()
+            raise
+        self._node = node
+
+    def stop(self) -> None:
+        """Returns when everything acknowledged is on disk and nothing runs any more."""
+        node, self._node = self._node, None
+        if node is not None:
+            try:
+                self._run(node.stop())
+            finally:
+                self._end()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS_MAX)
+
+    def _end(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = self._thread = None
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = self._data = None

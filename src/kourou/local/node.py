@@ -1,0 +1,60 @@
+"""A name server and a broker on one event loop, with the real doors."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from kourou.broker.broker import Broker
+from kourou.broker.config import BrokerConfig
+from kourou.doors.chance import Chance
+from kourou.doors.clock import RealClock
+from kourou.doors.files import RealFiles
+from kourou.doors.network import RealNetwork
+from kourou.nameserver.config import NameServerConfig
+from kourou.nameserver.server import NameServer
+
+
+class Node:
+    """Both of them. The broker registers with this name server, and with those its configuration names."""
+
+    name_server: NameServer
+    broker: Broker
+
+    def __init__(self, name_server: NameServerConfig, broker: BrokerConfig) -> None:
+        self._name_server_config = name_server
+        self._broker_config = broker
+        self._running: list[NameServer | Broker] = []
+
+    @property
+    def is_running(self) -> bool:
+        return len(self._running) == 2
+
+    async def start(self) -> None:
+        """Serve; whatever fails, nothing is left running."""
+        network, clock, files, chance = RealNetwork(), RealClock(), RealFiles(), Chance()
+        try:
+            self.name_server = NameServer(
+                self._name_server_config, network=network, clock=clock, files=files, chance=chance
+            )
+            await self.name_server.start()
+            self._running.append(self.name_server)
+            name_servers = (self.name_server.address, *self._broker_config.name_servers)
+            self.broker = Broker(
+                replace(self._broker_config, name_servers=name_servers),
+                network=network,
+                clock=clock,
+                files=files,
+                chance=chance,
+                process_id=os.getpid(),
+            )
+            await self.broker.start()
+            self._running.append(self.broker)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """The broker first: it says goodbye to the name server."""
+        while self._running:
+            await self._running.pop().stop()

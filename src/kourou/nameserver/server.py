@@ -1,0 +1,209 @@
+"""One name server: tables, handlers, a listening port and three timers.
+
+    every 10 s      brokers that have been silent for too long are taken out      (first after 5 s)
+    every 10 min    the key-value configuration is written to the log             (first after 1 min)
+    every 2 min     with clusterTest: where production's name servers are
+
+It lives on whatever event loop starts it, alone or beside a broker, and knows no other name server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kourou.doors.chance import Chance
+from kourou.doors.clock import Clock, Timer
+from kourou.doors.files import Files
+from kourou.doors.network import Network
+from kourou.errors import MQError
+from kourou.nameserver.config import NameServerConfig
+from kourou.nameserver.handlers import (
+    BrokerHandlers,
+    ConfigHandlers,
+    KvHandlers,
+    TopicHandlers,
+    handler_table,
+)
+from kourou.nameserver.kv import KeyValues
+from kourou.nameserver.own_config import OwnConfig
+from kourou.nameserver.route_answers import EncodedRoutes, RouteHandler
+from kourou.nameserver.routes import Routes
+from kourou.protocol.command import Command
+from kourou.remoting.address import format_address
+from kourou.remoting.client import Client
+from kourou.remoting.config import ServerConfig, TlsConfig
+from kourou.remoting.server import Server
+from kourou.remoting.tick import Tick
+
+if TYPE_CHECKING:  # both bring HTTP with them, and are imported when they are asked for
+    from kourou.nameserver.address_page import AddressPage
+    from kourou.nameserver.production import Production
+
+FIRST_SCAN_SECONDS: Final = 5.0
+KV_LOG_SECONDS: Final = 600.0
+FIRST_KV_LOG_SECONDS: Final = 60.0
+NEWS_MAX: Final = 1_000
+"""Notifications on their way at once; brokers also ask for themselves."""
+
+logger = logging.getLogger(__name__)
+
+
+class NameServer:
+    """Start it, and brokers and clients may come to `address`."""
+
+    def __init__(
+        self,
+        config: NameServerConfig,
+        *,
+        network: Network,
+        clock: Clock,
+        files: Files,
+        chance: Chance,
+        tick: Tick | None = None,
+    ) -> None:
+        self._config = config
+        self._network = network
+        self._clock = clock
+        self._chance = chance
+        self._tick = tick
+        self._encoded = EncodedRoutes()
+        self._own = OwnConfig(config, files)
+        self._kv = KeyValues(files, config.kv_config_path)
+        self.routes: Final = Routes(self._encoded.forget)
+        self._brokers = BrokerHandlers(self.routes, self._kv, self._own, clock, self._notify)
+        self._server: Server | None = None
+        self._page: AddressPage | None = None
+        self._client: Client | None = None
+        self._production: Production | None = None
+        self._timers: list[Timer] = []
+        self._scan_timer: Timer | None = None
+        self._news: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        """The real one, when 0 was asked for."""
+        return self._config.port if self._server is None else self._server.port
+
+    @property
+    def address(self) -> str:
+        """What brokers and clients are told: `127.0.0.1:9876`."""
+        return format_address(self._config.host.strip("[]"), self.port)
+
+    @property
+    def address_server(self) -> str | None:
+        """Where the address list is served, when it is."""
+        return None if self._page is None else self._page.address
+
+    async def start(self) -> None:
+        """Load what was kept, listen, begin to watch. Raises ConfigError or Corrupt; then nothing runs."""
+        self._kv.load()
+        tick = self._tick or Tick(asyncio.get_running_loop())
+        self._client = Client(network=self._network, clock=self._clock, tick=tick, chance=self._chance)
+        if self._config.cluster_test:
+            from kourou.nameserver.production import Production
+
+            self._production = Production(
+                self._config, client=self._client, clock=self._clock, chance=self._chance
+            )
+        try:
+            await self._listen(tick)
+        except BaseException:
+            await self.stop(drain_seconds=0.0)
+            raise
+        if self._production is not None:
+            self._production.start()
+        self._timers = [self._clock.every(KV_LOG_SECONDS, self._kv.log, first=FIRST_KV_LOG_SECONDS)]
+        self._scan_every(self._config.scan_interval_ms)
+        self._own.on_change(lambda: self._scan_every(self._own.now.scan_interval_ms))
+        logger.info("name server listens on %s", self.address)
+
+    async def stop(self, drain_seconds: float = 3.0) -> None:
+        """Answer what is being worked on, then hang up. Harmless when it never started."""
+        for timer in (*self._timers, *([self._scan_timer] if self._scan_timer else [])):
+            timer.cancel()
+        self._timers, self._scan_timer = [], None
+        if self._production is not None:
+            self._production.stop()
+        if self._page is not None:
+            await self._page.stop()
+        if self._server is not None:
+            await self._server.stop(drain_seconds)
+        for task in self._news:
+            task.cancel()
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def _listen(self, tick: Tick) -> None:
+        config = self._config
+        handlers = handler_table(
+            RouteHandler(self.routes, self._encoded, self._kv, self._own, self._clock, self._production),
+            self._brokers,
+            TopicHandlers(self.routes, self._own),
+            KvHandlers(self._kv, self._encoded),
+            ConfigHandlers(self._own),
+        )
+        server = Server(
+            handlers,
+            _server_config(config),
+            network=self._network,
+            clock=self._clock,
+            tick=tick,
+            name="name server",
+        )
+        await server.start()
+        self._server = server
+        if config.address_server:
+            from kourou.nameserver.address_page import AddressPage
+
+            served = config.address_server_list or self.address
+            page = AddressPage(config.address_server, served, network=self._network, clock=self._clock)
+            await page.start()
+            self._page = page
+
+    def _scan_every(self, interval_ms: int) -> None:
+        if self._scan_timer is not None:
+            self._scan_timer.cancel()
+        interval = interval_ms / 1000
+        self._scan_timer = self._clock.every(
+            interval, self._brokers.scan, first=min(interval, FIRST_SCAN_SECONDS)
+        )
+
+    def _notify(self, address: str, news: Command) -> None:
+        if self._client is None or len(self._news) >= NEWS_MAX:
+            return
+        task = asyncio.get_running_loop().create_task(self._send(self._client, address, news))
+        self._news.add(task)
+        task.add_done_callback(self._news.discard)
+
+    async def _send(self, client: Client, address: str, news: Command) -> None:
+        try:
+            await client.send_one_way(address, news)
+        except MQError as error:
+            logger.info("%s was not told of the new lowest broker id: %s", address, error)
+
+
+def _server_config(config: NameServerConfig) -> ServerConfig:
+    return ServerConfig(
+        host=config.host.strip("[]"),
+        port=config.port,
+        backlog=config.backlog,
+        idle_seconds=config.idle_seconds,
+        tls=_tls(config),
+    )
+
+
+def _tls(config: NameServerConfig) -> TlsConfig | None:
+    if config.tls_mode == "disabled":
+        return None
+    asks = config.tls_client_certificate != "none"
+    return TlsConfig(
+        mode="enforcing" if config.tls_mode == "enforcing" else "permissive",
+        certificate=config.tls_certificate,
+        key=config.tls_key,
+        key_password=config.tls_key_password or None,
+        trust=config.tls_trust if asks else None,
+        require_client_certificate=config.tls_client_certificate == "require",
+    )

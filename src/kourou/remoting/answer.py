@@ -1,0 +1,102 @@
+"""How a request is answered, and what a failing handler's peer gets to read.
+
+A handler is called with the request and its `Answer`. It calls the answer now, or hands it to whatever it
+waits for (durability, replication, a new message), or never, when the request is one-way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kourou.errors import MQError, ProtocolError, Refused
+from kourou.protocol.codes import ResponseCode, request_name
+from kourou.protocol.command import FLAG_ONE_WAY, Command
+
+if TYPE_CHECKING:  # `blocking.py` answers too, and must not import asyncio
+    from kourou.remoting.connection import Connection
+
+REMARK_CHARACTERS_MAX = 1024
+
+
+class Answer:
+    """The one reply to one request.
+
+    Call it with a `Command` (usually `request.reply(…)`) or with a whole encoded frame. The first call
+    counts, later ones are ignored. Nothing is sent when the request was one-way or its connection is gone.
+    """
+
+    __slots__ = ("_is_one_way", "_size", "connection")
+
+    def __init__(self, connection: Connection, size: int, is_one_way: int) -> None:
+        self.connection = connection
+        self._size = size  # > 0: counted as being worked on; 0: parked; -1: answered
+        self._is_one_way = is_one_way
+
+    def __call__(self, reply: Command | bytes) -> None:
+        size = self._size
+        if size < 0:
+            return
+        self._size = -1
+        connection = self.connection
+        if not connection.is_open:
+            return
+        if size:
+            connection.settle(size)
+        if not self._is_one_way:
+            connection.send_frame(reply if type(reply) is bytes else encode_reply(reply))  # type: ignore[arg-type]
+
+    def park(self) -> None:
+        """Wait without counting against the connection's bounds: a client parks one long poll per queue."""
+        size = self._size
+        if size > 0:
+            self._size = 0
+            if self.connection.is_open:
+                self.connection.settle(size)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer would still go anywhere."""
+        return self._size >= 0 and self.connection.is_open
+
+
+Handler = Callable[[Command, Answer], None]
+"""Never awaits. May raise: `refusal` says what the peer is told."""
+
+
+def encode_reply(reply: Command) -> bytes:
+    """The frame of `reply`, or of an error that says why it cannot be one."""
+    try:
+        return reply.encode()
+    except ProtocolError as error:
+        return refusal(reply, error).encode()
+
+
+def refusal(request: Command, error: Exception) -> Command:
+    """The reply to a request whose handler raised `error`."""
+    if isinstance(error, Refused):
+        return request.reply(code=error.code, remark=error.remark[:REMARK_CHARACTERS_MAX])
+    if isinstance(error, MQError):
+        return request.reply(code=ResponseCode.SYSTEM_ERROR, remark=str(error)[:REMARK_CHARACTERS_MAX])
+    what = (
+        f"{request_name(request.code)} failed inside the server ({type(error).__name__}); its log says more"
+    )
+    return request.reply(code=ResponseCode.SYSTEM_ERROR, remark=what)
+
+
+def not_supported(request: Command) -> Command:
+    """The reply to a code nobody handles, in the original's words, leading space included."""
+    remark = f" request type {request.code} not supported"
+    return request.reply(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+
+
+def is_foreseen(error: Exception) -> bool:
+    """Whether a handler raised on purpose; anything else is a fault of ours and worth a traceback."""
+    return isinstance(error, MQError)
+
+
+def one_way(command: Command, opaque: int) -> bytes:
+    """The frame of `command` as a request nobody is to answer."""
+    command.opaque = opaque
+    command.flag |= FLAG_ONE_WAY
+    return command.encode()

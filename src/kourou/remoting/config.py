@@ -1,0 +1,115 @@
+"""What can be set about listening, connecting and TLS. Checked when made, read once by whoever starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from kourou.errors import ConfigError
+from kourou.protocol.frame import FRAME_BYTES_MAX
+
+KIB = 1024
+MIB = 1024 * KIB
+
+TlsMode = Literal["disabled", "permissive", "enforcing"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsConfig:
+    """TLS on the same port as plain frames.
+
+    `disabled` closes TLS clients, `permissive` serves both, `enforcing` closes plain ones. There is no
+    built-in certificate: both other modes need `certificate` and `key` (PEM files). `trust` names the CA
+    that signs client certificates; they are asked for when it is given, and demanded with
+    `require_client_certificate`.
+    """
+
+    mode: TlsMode = "permissive"
+    certificate: str | None = None
+    key: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    trust: str | None = None
+    require_client_certificate: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(TlsMode):
+            raise ConfigError(f"TLS mode '{self.mode}' is unknown: use disabled, permissive or enforcing")
+        if self.mode != "disabled" and not (self.certificate and self.key):
+            raise ConfigError(
+                f"TLS mode '{self.mode}' needs a certificate file and a key file (PEM); "
+                "name both, or set the mode to disabled"
+            )
+        if self.require_client_certificate and not self.trust:
+            raise ConfigError("client certificates are required, but no CA file to trust is named")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientTls:
+    """TLS towards a server. The certificate and the host name are verified unless `verify` is False.
+
+    `trust` is a CA file (PEM) to be used instead of the system's; `server_name` the name to verify when
+    the address is not it.
+    """
+
+    trust: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    server_name: str | None = None
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        if bool(self.certificate) != bool(self.key):
+            raise ConfigError("a client certificate needs both its certificate file and its key file (PEM)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """One listening port, and how much its peers may take.
+
+    `total_in_flight_bytes_max` bounds, each for itself, what all connections together have half received,
+    have asked and not been answered, and have not yet read.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    backlog: int = 1024
+
+    connections_max: int = 10_000
+    connections_per_peer_max: int = 2_000
+    accepts_per_second_max: int = 500  # for one peer host; a second's worth may come at once
+
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    in_flight_bytes_max: int = 32 * MIB  # of one connection; a parked long poll does not count
+    in_flight_requests_max: int = 4096
+    total_in_flight_bytes_max: int = 256 * MIB
+
+    first_frame_seconds: float = 10.0
+    frame_seconds: float = 30.0
+    idle_seconds: float = 120.0
+
+    write_buffer_pause_bytes: int = 1 * MIB  # above it the peer is not read from, until half is gone
+    write_buffer_bytes_max: int = 8 * MIB  # above it for `write_stall_seconds`: closed
+    write_stall_seconds: float = 30.0  # no progress for so long: closed, however little is buffered
+
+    tls: TlsConfig | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"port {self.port} is not in 0 to 65535 (0 takes any free one)")
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if not value > 0:
+                raise ConfigError(f"{name} must be greater than 0, not {value}")
+        if self.frame_bytes_max > FRAME_BYTES_MAX:
+            raise ConfigError(
+                f"frame_bytes_max is {self.frame_bytes_max}: the protocol allows {FRAME_BYTES_MAX}"
+            )
+
+
+_POSITIVE = (
+    *("backlog", "connections_max", "connections_per_peer_max", "accepts_per_second_max"),
+    *("frame_bytes_max", "in_flight_bytes_max", "in_flight_requests_max", "total_in_flight_bytes_max"),
+    *("first_frame_seconds", "frame_seconds", "idle_seconds"),
+    *("write_buffer_pause_bytes", "write_buffer_bytes_max", "write_stall_seconds"),
+)

@@ -1,0 +1,420 @@
+"""One connection: bytes in, commands to the handler table, answers and requests of our own out.
+
+The same class serves an accepted connection (`server.py`) and one we made (`client.py`): either side may
+ask, either side answers. What all connections of one server or client have in common is their
+`Switchboard`.
+
+    received -> frames -> handler(request, answer) … answer(reply) -> _out --(end of tick)--> one write
+                     \\-> reply -> pending.answer
+
+Reading stops for as long as one of these holds, so that a peer is slowed down by its own weight:
+
+    BUSY       too many of its requests, or too many bytes of them, are unanswered
+    UNREAD     it leaves too much of what we wrote unread
+    CROWDED    all connections together have too many unanswered bytes
+    DRAINING   the server is about to stop
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from kourou.doors.clock import Clock
+from kourou.errors import ConnectionLost, ProtocolError, TimedOut
+from kourou.protocol.command import FLAG_ONE_WAY, FLAG_REPLY, Command, decode
+from kourou.protocol.frame import Frame, FrameReader
+from kourou.protocol.pending import Pending, Settle
+from kourou.remoting.address import format_address, pack_address, plain_host
+from kourou.remoting.alarm import Alarm
+from kourou.remoting.answer import Answer, Handler, is_foreseen, not_supported, one_way, refusal
+from kourou.remoting.complaints import Complaints
+from kourou.remoting.config import ServerConfig
+from kourou.remoting.tick import Tick
+from kourou.remoting.watch import Watch
+
+BUSY, UNREAD, CROWDED, DRAINING = 1, 2, 4, 8
+
+READ_BYTES_MAX = 256 * 1024
+REQUEST_OVERHEAD_BYTES = 512  # what a waiting request costs besides its bytes
+TLS_HANDSHAKE = 0x16
+
+
+class Switchboard:
+    """What the connections of one server or client share: whom they call, how much they may hold."""
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        limits: ServerConfig,
+        *,
+        clock: Clock,
+        tick: Tick,
+        logger: logging.Logger,
+        closed: Callable[[Connection], None],
+        is_client: bool = False,
+    ) -> None:
+        self.handlers = dict(handlers)
+        self.limits = limits
+        self.clock = clock
+        self.tick = tick
+        self.complaints = Complaints(logger, clock)
+        self.closed = closed
+        self.is_client = is_client
+        # All reads are done with before the next begins, so one buffer serves every connection.
+        self.read_buffer = memoryview(bytearray(READ_BYTES_MAX))
+        self.connections: set[Connection] = set()
+        self.closed_by_reason: Counter[str] = Counter()
+        self.requests = self.bytes_in = self.bytes_out = 0
+        self.in_flight_bytes = 0
+        self.partial_bytes = 0
+        self.crowd: set[Connection] = set()
+
+    def thin_out_the_crowd(self) -> None:
+        """Read again from those who waited for the others' requests, once half of the room is free."""
+        if self.in_flight_bytes * 2 <= self.limits.total_in_flight_bytes_max:
+            crowd, self.crowd = self.crowd, set()
+            for connection in crowd:
+                connection.resume(CROWDED)
+
+    def drop_largest(self, size: Callable[[Connection], int], reason: str) -> None:
+        """Too much is held for all together: whoever holds most goes."""
+        max(self.connections, key=size).abort(reason)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A peer, as handlers see it. Belongs to the event loop's thread."""
+
+    __slots__ = (
+        *(
+            "_alarm",
+            "_board",
+            "_is_writable",
+            "_on_close",
+            "_out",
+            "_paused",
+            "_pending",
+            "_reader",
+            "_reads_at_call",
+        ),
+        *("_transport", "_why"),
+        *("bytes_out", "facts", "frames", "in_flight_bytes", "in_flight_requests", "is_open"),
+        *("local_host", "local_port", "packed_peer", "partial_bytes", "peer", "peer_host", "peer_port"),
+        *("reads", "watch", "writes"),
+    )
+
+    def __init__(self, board: Switchboard, host: str, port: int) -> None:
+        self._board = board
+        self._reader = FrameReader()
+        self._out: list[bytes] = []
+        self._paused = 0
+        self._pending = Pending()
+        self._reads_at_call = 0
+        self._is_writable = True
+        self._alarm = Alarm(board.clock, self._expire)
+        self._on_close: list[Callable[[Connection], None]] = []
+        self._why = ""
+        self._transport: asyncio.Transport | None = None
+        self.peer_host = plain_host(host)
+        self.peer_port = port
+        self.peer = format_address(self.peer_host, port)
+        self.packed_peer = pack_address(self.peer_host, port)
+        self.local_host, self.local_port = "", 0
+        self.is_open = True
+        self.facts: dict[str, object] = {}
+        """Whatever a handler wants to remember about this peer."""
+        self.frames = self.reads = self.writes = self.bytes_out = 0
+        self.in_flight_requests = self.in_flight_bytes = self.partial_bytes = 0
+        self.watch = Watch(board.clock.monotonic())
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.peer} {'open' if self.is_open else 'closed'}>"
+
+    # ----------------------------------------------------------------------------- for handlers and owners
+
+    def on_close(self, callback: Callable[[Connection], None]) -> None:
+        """Call once when the connection is gone; at once when it already is."""
+        if self.is_open:
+            self._on_close.append(callback)
+        else:
+            callback(self)
+
+    def send_one_way(self, command: Command) -> None:
+        """Send a request nobody answers; dropped when the connection is gone."""
+        self.send_frame(one_way(command, self._pending.number()))
+
+    def call(self, command: Command, timeout_ms: int, then: Settle) -> None:
+        """Send a request; `then` is called once, with the reply or TimedOut or ConnectionLost."""
+        if not self.is_open:
+            then(self._lost())
+            return
+        pending = self._pending
+        if not pending:
+            self._reads_at_call = self.reads
+        command.opaque = pending.number()
+        frame = command.encode()
+        deadline = self._board.clock.monotonic() + timeout_ms / 1000
+        pending.add(command.opaque, deadline, then)
+        self._alarm.ring_by(deadline)
+        self.send_frame(frame)
+
+    def close(self, reason: str) -> None:
+        """Send what is waiting, then hang up."""
+        if self.is_open and not self._why:
+            self._why = reason
+            self.flush()
+            if self._transport is not None:
+                self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Hang up at once; what is waiting is lost."""
+        self._why = self._why or reason
+        self._out.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def is_writable(self) -> bool:
+        """False while the peer leaves too much unread: hold back what can wait (a long poll, say)."""
+        return self._is_writable
+
+    @property
+    def is_held_back(self) -> bool:
+        return self._paused != 0
+
+    @property
+    def write_buffer_bytes(self) -> int:
+        transport = self._transport
+        return 0 if transport is None else transport.get_write_buffer_size()
+
+    @property
+    def pending_calls(self) -> int:
+        """How many requests of ours wait for this peer's reply."""
+        return len(self._pending)
+
+    # --------------------------------------------------------------------------------------- bytes in
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._board.read_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received(bytes(self._board.read_buffer[:nbytes]))
+
+    def received(self, data: bytes) -> None:
+        """Handle every frame `data` completes. The hot path: about 1.5 µs a request is spent here."""
+        if self._why:
+            return
+        board = self._board
+        self.reads += 1
+        board.bytes_in += len(data)
+        try:
+            frames = self._reader.feed(data)
+            if frames:
+                self._handle(frames)
+            partial = self._reader.held_bytes
+            if partial or self.partial_bytes:
+                self._hold_partial(partial)
+        except ProtocolError as error:
+            self._hang_up_on(error, data)
+
+    def _handle(self, frames: list[Frame]) -> None:
+        board = self._board
+        handler_of = board.handlers.get
+        limits = board.limits
+        frame_bytes_max = limits.frame_bytes_max - 8
+        self.frames += len(frames)
+        board.requests += len(frames)
+        for frame in frames:
+            size = len(frame[1]) + len(frame[2])
+            if size > frame_bytes_max:
+                raise ProtocolError(
+                    f"frame of {size + 8} bytes: at most {frame_bytes_max + 8} are taken here"
+                )
+            command = decode(frame)
+            flag = command.flag
+            if flag & FLAG_REPLY:
+                self._pending.answer(command)  # late or unasked for: dropped
+                continue
+            size += REQUEST_OVERHEAD_BYTES
+            self.in_flight_requests += 1
+            self.in_flight_bytes += size
+            board.in_flight_bytes += size
+            answer = Answer(self, size, flag & FLAG_ONE_WAY)
+            handler = handler_of(command.code)
+            if handler is None:
+                answer(not_supported(command))
+                continue
+            try:
+                handler(command, answer)
+            except Exception as error:
+                self._failed(command, answer, error)
+        if (
+            self.in_flight_requests > limits.in_flight_requests_max
+            or self.in_flight_bytes > limits.in_flight_bytes_max
+        ):
+            self.pause(BUSY)
+        if board.in_flight_bytes > limits.total_in_flight_bytes_max and self.is_open:
+            board.crowd.add(self)
+            self.pause(CROWDED)
+
+    def _failed(self, request: Command, answer: Answer, error: Exception) -> None:
+        if not is_foreseen(error):
+            kind = f"handler {request.code} {type(error).__name__}"
+            self._board.complaints.warn(kind, f"handling {request!r} from {self.peer} failed", error)
+        answer(refusal(request, error))
+
+    def _hold_partial(self, size: int) -> None:
+        board = self._board
+        board.partial_bytes += size - self.partial_bytes
+        self.partial_bytes = size
+        if size > board.limits.frame_bytes_max:
+            raise ProtocolError(f"frame of more than {board.limits.frame_bytes_max} bytes")
+        if board.partial_bytes > board.limits.total_in_flight_bytes_max:
+            board.drop_largest(lambda connection: connection.partial_bytes, "crowded out")
+
+    def _hang_up_on(self, error: ProtocolError, data: bytes) -> None:
+        what = str(error)
+        if not self.frames and data[0] == TLS_HANDSHAKE:
+            what = "it speaks TLS, which is disabled here"
+        self._board.complaints.warn("protocol error", f"closing the connection from {self.peer}: {what}")
+        self.close("protocol error")
+
+    # -------------------------------------------------------------------------------------- answers out
+
+    def send_frame(self, frame: bytes) -> None:
+        """Let `frame` go out at the end of this tick."""
+        out = self._out
+        if not out:
+            if not self.is_open:
+                return
+            self._board.tick.flush_at_end(self.flush)
+        out.append(frame)
+
+    def flush(self) -> None:
+        """One write for all that has gathered."""
+        out = self._out
+        transport = self._transport
+        if not out or transport is None:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        if self.is_open:
+            self.writes += 1
+            self.bytes_out += len(data)
+            self._board.bytes_out += len(data)
+            transport.write(data)
+
+    def settle(self, size: int) -> None:
+        """A request that counted `size` is answered or parked."""
+        board = self._board
+        self.in_flight_requests -= 1
+        self.in_flight_bytes -= size
+        board.in_flight_bytes -= size
+        if self._paused & BUSY:
+            limits = board.limits
+            if (
+                self.in_flight_requests * 2 <= limits.in_flight_requests_max
+                and self.in_flight_bytes * 2 <= limits.in_flight_bytes_max
+            ):
+                self.resume(BUSY)
+        if board.crowd:
+            board.thin_out_the_crowd()
+
+    # ------------------------------------------------------------------------------------- back-pressure
+
+    def pause(self, reason: int) -> None:
+        """Stop reading for `reason`, however many others there are."""
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._paused |= reason
+
+    def resume(self, reason: int) -> None:
+        """`reason` is gone; read again if it was the last."""
+        if self._paused & reason:
+            self._paused &= ~reason
+            if not self._paused and self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+        if not self._board.is_client:  # if both sides did so, both would wait for ever
+            self.pause(UNREAD)
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self.resume(UNREAD)
+
+    # ------------------------------------------------------------------------------- beginning and end
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
+        pause_bytes = self._board.limits.write_buffer_pause_bytes
+        transport.set_write_buffer_limits(high=pause_bytes, low=pause_bytes // 2)
+        local = transport.get_extra_info("sockname") or ("", 0)
+        self.local_host, self.local_port = plain_host(local[0]), local[1]
+        self._transport = transport
+        self._board.connections.add(self)
+        if self._why:  # closed before it began
+            transport.abort()
+
+    def talk_through(self, transport: asyncio.Transport) -> None:
+        """From now on the bytes go through `transport` (TLS, over the one we had)."""
+        self._transport = transport
+
+    def eof_received(self) -> None:
+        """The peer has nothing more to say: close, after sending what was answered so far."""
+        self._why = self._why or "peer"
+        self.flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        board = self._board
+        board.connections.discard(self)
+        board.crowd.discard(self)
+        board.in_flight_bytes -= self.in_flight_bytes
+        board.partial_bytes -= self.partial_bytes
+        self.in_flight_bytes = self.in_flight_requests = self.partial_bytes = 0
+        self._why = self._why or ("peer" if exc is None else "reset")
+        board.closed_by_reason[self._why] += 1
+        self._out.clear()
+        self._alarm.off()
+        self._pending.fail_all(self._lost())
+        board.closed(self)
+        callbacks, self._on_close = self._on_close, []
+        for callback in callbacks:
+            self._tell(callback)
+        if board.crowd:
+            board.thin_out_the_crowd()
+
+    def _tell(self, callback: Callable[[Connection], None]) -> None:
+        try:
+            callback(self)
+        except Exception as error:
+            self._board.complaints.warn("on_close", f"a callback for the closed {self.peer} failed", error)
+
+    def _lost(self) -> ConnectionLost:
+        return ConnectionLost(f"the connection to {self.peer} is gone ({_REASONS.get(self._why, self._why)})")
+
+    def _expire(self) -> float | None:
+        """Tell those who waited too long; returns when to look again."""
+        expired = self._pending.expire(self._board.clock.monotonic(), self._timed_out)
+        if expired and self._board.is_client and self.reads == self._reads_at_call:
+            # Not a byte since the overdue request was sent: rather a dead path than a slow handler.
+            self.abort("silent")
+        self._reads_at_call = self.reads
+        return self._pending.next_deadline()
+
+    def _timed_out(self, opaque: int) -> TimedOut:
+        return TimedOut(f"{self.peer} did not answer request {opaque} in time")
+
+
+_REASONS = {
+    "peer": "closed by the peer",
+    "reset": "reset by the peer",
+    "silent": "no sign of life from the peer",
+}

@@ -1,0 +1,166 @@
+"""All messages of a broker, one record after the other, in the order they came.
+
+    segment            [ record | record | record | BLANK ]  [ record | record | zeros ... ]
+                                                                               ^ end
+                                                                               [ staged ... ]
+                                                                                            ^ reserved
+
+A record gets its place when it is staged and its bytes when the tick ends: one `pwrite` for all that was
+staged into one segment. A record never lies across two segments: where it does not fit, a BLANK fills the
+rest. Disk blocks are reserved before they are written to, so a full disk says so before a byte has moved.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from kourou.doors.files import Files
+from kourou.errors import DiskFault
+from kourou.protocol import record as records
+from kourou.store.config import StoreConfig
+from kourou.store.segment import OpenFiles, Segment
+from kourou.store.segmented_file import SegmentedFile
+
+RECORD_OVERHEAD_BYTES_MAX = 64 * 1024
+_SIZE_AND_MAGIC = Struct(">ii")
+_STORED_MS = Struct(">q")
+_STORED_MS_AT = (56, 68)  # by whether the born host is IPv6
+_MAGICS = (records.MAGIC_V1, records.MAGIC_V2)
+_HEAD_BYTES = 76
+
+
+class CommitLog:
+    def __init__(self, config: StoreConfig, files: Files) -> None:
+        self._config = config
+        self._files = files
+        self._open_files = OpenFiles(files, limit=1 << 20)
+        self.segments = SegmentedFile(
+            files, self._open_files, config.log_folder, config.commit_log_segment_bytes
+        )
+        self._segment_bytes = config.commit_log_segment_bytes
+        self._allocated = 0  # blocks are reserved up to here
+        self._runs: list[tuple[int, list[bytes]]] = []  # staged: where, and the records to be joined there
+        self._parts: list[bytes] = []  # of the last run
+        self.end = 0
+        """One past the last byte written."""
+        self.reserved = 0
+        """One past the last byte staged; `end`, when nothing is."""
+
+    def load(self) -> None:
+        self.segments.load("mappedFileSizeCommitLog")
+
+    @property
+    def start(self) -> int:
+        """The first byte that is still there."""
+        return self.segments.start
+
+    # Writing.
+
+    def place_for(self, size: int) -> int:
+        """Where a record of `size` bytes would go: `reserved`, or the start of the next segment."""
+        left = self._segment_bytes - self.reserved % self._segment_bytes
+        return self.reserved if size + records.BLANK_BYTES <= left else self.reserved + left
+
+    def fits(self, size: int) -> bool:
+        return size + records.BLANK_BYTES <= self._segment_bytes
+
+    def stage(self, data: bytes, at: int) -> None:
+        """Take in a record, or several that belong together, made for the place that was named for it."""
+        if at != self.reserved:
+            left = at - self.reserved
+            self._add(records.blank(left), self.reserved)
+            self._parts = []
+        self._add(data, at)
+        self.reserved = at + len(data)
+
+    def _add(self, data: bytes, at: int) -> None:
+        if not self._parts:
+            self._runs.append((at, self._parts))
+        self._parts.append(data)
+
+    def write(self) -> None:
+        """Write what was staged. Raises OSError, and then nothing of it counts as written; or DiskFault, when
+        it is unknown what is on the disk now."""
+        runs = [(at, b"".join(parts)) for at, parts in self._runs]
+        done = 0
+        try:
+            for at, data in runs:
+                self._ready(at, len(data)).write(data, at % self._segment_bytes)
+                done += 1
+        except OSError:
+            # What did get through must not be found by a recovery, when others have taken its place.
+            self._wipe(runs[: done + 1])
+            raise
+        finally:
+            self._runs.clear()
+            self._parts = []
+            if done < len(runs):
+                self.reserved = self._allocated = self.end
+        self.end = self.reserved
+
+    def _wipe(self, runs: list[tuple[int, bytes]]) -> None:
+        """Zeros over what may have been written; raises DiskFault when the disk does not even take those."""
+        try:
+            for at, data in runs:
+                segment = self.segments.segment_at(at)
+                if segment is not None:
+                    within = at % self._segment_bytes
+                    if segment.read(len(data), within).strip(b"\0"):
+                        segment.write(bytes(len(data)), within)
+        except OSError as error:
+            raise DiskFault(f"{self.segments.folder}: {error.strerror} while taking back a write") from error
+
+    def _ready(self, at: int, size: int) -> Segment:
+        """The segment for `size` bytes from `at`, with the blocks to take them."""
+        base = at - at % self._segment_bytes
+        segment = self.segments.segment_at(at) or self._next_segment(base)
+        if at + size > self._allocated:
+            step = self._config.allocation_step_bytes
+            within, needed = at - base, at - base + size
+            until = min((needed + step - 1) // step * step, self._segment_bytes)
+            segment.allocate(until - within, within)
+            self._allocated = base + until
+        return segment
+
+    def _next_segment(self, base: int) -> Segment:
+        """A new file whose name and length survive a power cut before the first record goes into it."""
+        self._files.make_folders(self.segments.folder)
+        segment = self.segments.grow(base)
+        segment.file().sync()
+        self._files.sync_folder(self.segments.folder)
+        return segment
+
+    def resume(self, end: int) -> None:
+        """Go on writing at `end`: what recovery found."""
+        self.end = self.reserved = self._allocated = end
+
+    # Reading.
+
+    def read(self, size: int, at: int) -> bytes:
+        """`size` bytes that lie in one segment, as they are; fewer when they do not."""
+        return self.segments.read(size, at)
+
+    def record_at(self, at: int, end: int) -> bytes | None:
+        """The record that begins at `at` and is complete before `end`; None when none does."""
+        head = self.read(_SIZE_AND_MAGIC.size, at) if self.start <= at < end else b""
+        if len(head) < _SIZE_AND_MAGIC.size:
+            return None
+        size, magic = _SIZE_AND_MAGIC.unpack(head)
+        left = self._segment_bytes - at % self._segment_bytes
+        if magic not in _MAGICS or not records.RECORD_BYTES_MIN <= size <= min(left, end - at):
+            return None
+        data = self.read(size, at)
+        checked = records.check(data, 0, size, verify=False, physical_offset=at)
+        return data if checked.verdict is records.Verdict.OK else None
+
+    def stored_ms(self, at: int) -> int | None:
+        """When the record at `at` was stored; None when there is none."""
+        head = self.read(_HEAD_BYTES, at) if at >= self.start else b""
+        if len(head) < _HEAD_BYTES or _SIZE_AND_MAGIC.unpack_from(head)[1] not in _MAGICS:
+            return None
+        born_is_v6 = head[39] >> 4 & 1
+        stored_ms: int = _STORED_MS.unpack_from(head, _STORED_MS_AT[born_is_v6])[0]
+        return stored_ms
+
+    def close(self) -> None:
+        self._open_files.close_all()

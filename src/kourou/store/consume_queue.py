@@ -1,0 +1,281 @@
+"""(topic, queue) -> places in the log.
+
+    entry    physical offset i64 | record size i32 | tag code i64        20 bytes, at queue offset * 20
+
+The position of an entry is its queue offset, so none may ever be left out. Three kinds of entry stand for no
+message of their own:
+
+    (0, 0x7FFFFFFF, 0)       before the first: the queue was begun with an offset above 0
+    a copy of the next one   in the place of a record that was found damaged. RocketMQ's readers see the
+                             neighbour twice under one offset, which is once; ours pass over the copy
+    zeros                    not written yet
+
+A queue's entries are derived from the log and can be built again; they are synced in the background.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+
+from kourou.doors.files import Files
+from kourou.errors import Refused, StoreForeign
+from kourou.protocol.codes import ResponseCode
+from kourou.store.config import ENTRY_BYTES, StoreConfig
+from kourou.store.segment import OpenFiles
+from kourou.store.segmented_file import SegmentedFile
+
+ENTRY = Struct(">qiq")
+FILLER_SIZE = 0x7FFF_FFFF
+_FILLER = ENTRY.pack(0, FILLER_SIZE, 0)
+_PAGE_ENTRIES = 4096 // ENTRY_BYTES
+
+Entry = tuple[int, int, int]
+"""Physical offset, record size, tag code."""
+
+
+@lru_cache(maxsize=1024)
+def entries_struct(count: int) -> Struct:
+    """Takes `count` entries apart at once: three numbers each, in one flat tuple."""
+    return Struct(">" + "qiq" * count)
+
+
+class ConsumeQueue:
+    __slots__ = (
+        "_files",
+        "end_physical",
+        "is_new",
+        "max_offset",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "run_from",
+        "segments",
+        "staged",
+        "topic",
+        "topic_bytes",
+    )
+
+    def __init__(
+        self, files: Files, open_files: OpenFiles, folder: str, topic: str, queue_id: int, segment_bytes: int
+    ) -> None:
+        self._files = files
+        self.topic = topic
+        self.topic_bytes = topic.encode()
+        self.queue_id = queue_id
+        self.segments = SegmentedFile(files, open_files, f"{folder}/{topic}/{queue_id}", segment_bytes)
+        self.is_new = True
+        """Its folder has not been synced yet."""
+        self.min_offset = 0
+        """The first entry whose record is still there."""
+        self.max_offset = 0
+        """The next entry to be written: what readers see ends before it."""
+        self.next_offset = 0
+        """The offset of the next message to be staged; ahead of `max_offset` while some are on their way."""
+        self.staged: list[bytes] = []
+        """Entries of this tick."""
+        self.end_physical = -1
+        """The end of the last entry's record."""
+        self.run_from = 0
+        """From this entry on, each record begins where the one before it ends."""
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueue {self.topic} {self.queue_id} [{self.min_offset}, {self.max_offset})>"
+
+    # Writing.
+
+    def append(self, entries: bytes) -> None:
+        """Write entries after the last one. Raises OSError; then none of them counts."""
+        if not self.max_offset and self.segments.is_empty:
+            self._files.make_folders(self.segments.folder)
+        self.segments.write(entries, self.max_offset * ENTRY_BYTES)
+        self._note_runs(entries)
+        self.max_offset += len(entries) // ENTRY_BYTES
+
+    def _note_runs(self, entries: bytes) -> None:
+        """Keep `run_from` right; without a loop, because this is done for every tick of every queue."""
+        count = len(entries) // ENTRY_BYTES
+        numbers = entries_struct(count).unpack(entries)
+        first, end = numbers[0], numbers[-3] + numbers[-2]
+        if end - first != sum(numbers[1::3]):
+            self.run_from = self.max_offset + count - 1  # broken somewhere inside: only the last is sure
+        elif first != self.end_physical:
+            self.run_from = self.max_offset
+        self.end_physical = end
+
+    def begin_at(self, queue_offset: int) -> None:
+        """Let the first message have this offset: what lies before it in its file says "nothing here"."""
+        assert self.segments.is_empty
+        assert self.max_offset == 0
+        self._files.make_folders(self.segments.folder)
+        at = queue_offset * ENTRY_BYTES
+        base = at - at % self.segments.segment_bytes
+        self.segments.grow(base).write(_FILLER * ((at - base) // ENTRY_BYTES), 0)
+        self.min_offset = self.max_offset = self.next_offset = self.run_from = queue_offset
+
+    # Reading.
+
+    def entries(self, queue_offset: int, count: int) -> bytes:
+        """Up to `count` entries as they lie on disk, none from `max_offset` on."""
+        count = min(count, self.max_offset - queue_offset)
+        return self.segments.read(count * ENTRY_BYTES, queue_offset * ENTRY_BYTES) if count > 0 else b""
+
+    def entry(self, queue_offset: int) -> Entry | None:
+        data = self.entries(queue_offset, 1)
+        return ENTRY.unpack(data) if data else None
+
+    def first_where(self, holds: Callable[[Entry], bool], low: int, high: int) -> int:
+        """The first offset in [low, high) whose entry `holds`, and all after it do; `high` when none does."""
+        while low < high:
+            middle = (low + high) // 2
+            if holds(self._raw_entry(middle)):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _raw_entry(self, queue_offset: int) -> Entry:
+        data = self.segments.read(ENTRY_BYTES, queue_offset * ENTRY_BYTES)
+        return ENTRY.unpack(data) if len(data) == ENTRY_BYTES else (0, 0, 0)
+
+    # After a restart.
+
+    def load(self) -> None:
+        self.segments.load("mappedFileSizeConsumeQueue")
+
+    def recover(self, trusted: int | None) -> None:
+        """Find the last entry. With `trusted`, only those of records before that place are believed and
+        kept; the rest is forgotten, and built again from the log."""
+
+        def is_past_the_end(entry: Entry) -> bool:
+            physical, size, _ = entry
+            return size <= 0 or physical < 0 or (trusted is not None and physical >= trusted)
+
+        entries_each = self.segments.segment_bytes // ENTRY_BYTES
+        bases = self.segments.bases
+        while len(bases) > 1 and is_past_the_end(self._raw_entry(bases[-1] // ENTRY_BYTES)):
+            self.segments.drop(bases.pop())
+        if bases:
+            first = bases[-1] // ENTRY_BYTES
+            end = self._end_in_first_page(first, is_past_the_end)
+            if end is None:
+                end = self.first_where(is_past_the_end, first, first + entries_each)
+            self._end_at(end, bases[0] // ENTRY_BYTES)
+
+    def _end_in_first_page(self, first: int, is_past_the_end: Callable[[Entry], bool]) -> int | None:
+        """Most queues are short: one read finds their end, or None when it lies further on."""
+        page = self.segments.read(_PAGE_ENTRIES * ENTRY_BYTES, first * ENTRY_BYTES)
+        whole = len(page) - len(page) % ENTRY_BYTES
+        for index, entry in enumerate(ENTRY.iter_unpack(page[:whole])):
+            if is_past_the_end(entry):
+                return first + index
+        return None
+
+    def _end_at(self, end: int, first: int) -> None:
+        self.max_offset = self.next_offset = end
+        self.min_offset = first
+        last = self._raw_entry(end - 1) if end > first else None
+        self.end_physical = last[0] + last[1] if last is not None and last[1] != FILLER_SIZE else -1
+        self.run_from = end
+
+    def zero_tail(self) -> None:
+        """Leave no entry of a former life behind the last one."""
+        self.segments.cut(self.max_offset * ENTRY_BYTES)
+
+    def correct_min(self, log_start: int) -> None:
+        """The first entry that points into the log: the log may have lost its oldest files."""
+        first = self.segments.start // ENTRY_BYTES
+        low = max(self.min_offset, first)
+
+        def is_there(entry: Entry) -> bool:
+            return entry[0] >= log_start and entry[1] != FILLER_SIZE
+
+        if low < self.max_offset and not is_there(self._raw_entry(low)):
+            low = self.first_where(is_there, low, self.max_offset)
+        self.min_offset = low
+
+
+class ConsumeQueues:
+    """All queues of a store, by topic and number."""
+
+    def __init__(self, config: StoreConfig, files: Files) -> None:
+        self._config = config
+        self._files = files
+        self._open_files = OpenFiles(files, config.open_consume_queues_max)
+        self.table: dict[tuple[str, int], ConsumeQueue] = {}
+        """Read freely; changed only here."""
+
+    def load(self) -> None:
+        """Find the queues on disk. Raises StoreForeign when they are not of the plain kind."""
+        folder = self._config.queues_folder
+        if self._files.exists(f"{folder}/CURRENT"):
+            raise StoreForeign(
+                f"{folder} is a RocksDB folder (storeType=defaultRocksDB), which is not supported: "
+                "start from the commit log alone, by moving this folder away"
+            )
+        if self._files.list(f"{self._config.root}/batchconsumequeue"):
+            raise StoreForeign(
+                f"{self._config.root}/batchconsumequeue: topics with queue.type=BatchCQ are not supported"
+            )
+        for topic in self._files.list(folder):
+            for number in (
+                self._files.list(f"{folder}/{topic}") if self._files.is_folder(f"{folder}/{topic}") else ()
+            ):
+                if number.isascii() and number.isdecimal():
+                    self._add(topic, int(number)).load()
+
+    def get_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue; a new one has no file before its first entry. Refuses names that cannot be a folder."""
+        queue = self.table.get((topic, queue_id))
+        if queue is None:
+            if queue_id < 0 or queue_id > 0x7FFF_FFFF:
+                raise Refused(
+                    ResponseCode.INVALID_PARAMETER, f"queue id {queue_id} is not a number of a queue"
+                )
+            if not is_folder_name(topic):
+                raise Refused(
+                    ResponseCode.MESSAGE_ILLEGAL, f"topic {topic[:80]!r} cannot be the name of a folder"
+                )
+            queue = self._add(topic, queue_id)
+        return queue
+
+    def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = ConsumeQueue(
+            self._files,
+            self._open_files,
+            self._config.queues_folder,
+            topic,
+            queue_id,
+            self._config.consume_queue_segment_bytes,
+        )
+        self.table[topic, queue_id] = queue
+        return queue
+
+    def on_disk(self) -> list[ConsumeQueue]:
+        return [queue for queue in self.table.values() if not queue.segments.is_empty]
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        return [queue for queue in self.table.values() if queue.topic == topic]
+
+    def remove_topic(self, topic: str) -> None:
+        """Delete all queues of a topic."""
+        for queue in self.of_topic(topic):
+            queue.segments.close()
+            del self.table[topic, queue.queue_id]
+        folder = f"{self._config.queues_folder}/{topic}"
+        if is_folder_name(topic) and self._files.is_folder(folder):
+            self._files.remove_folder(folder)
+
+    def close(self) -> None:
+        self._open_files.close_all()
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether a folder of this name lies inside its parent, on any system."""
+    return (
+        bool(name) and name.strip(".") != "" and not set(name) & _NOT_IN_A_NAME and len(name.encode()) <= 255
+    )
+
+
+_NOT_IN_A_NAME = frozenset("/\\:\0")

@@ -1,0 +1,131 @@
+"""Makes stored records visible: feeds the consume queues, then whoever listens.
+
+Entries are collected while a tick stages its records and wait, batch by batch, until the log is durable up
+to their end in the mode that was asked for. Only then are they written to their queues, one write a queue,
+and the listeners told. What a reader has seen, no crash can take back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kourou.protocol import properties as props
+from kourou.protocol.java_hash import tag_code
+from kourou.protocol.names import SCHEDULE_TOPIC
+from kourou.store.consume_queue import ENTRY, ConsumeQueue
+
+SECOND_MS = 1000
+
+
+class Dispatched(NamedTuple):
+    """New messages of one queue, readable from now on."""
+
+    topic: str
+    queue_id: int
+    max_offset: int
+    entries: bytes
+
+    @property
+    def tags(self) -> list[int]:
+        """Their tag codes, in order."""
+        return [tags for _, _, tags in ENTRY.iter_unpack(self.entries)]
+
+
+Listener = Callable[[Dispatched], None]
+
+
+class Position(NamedTuple):
+    """A boundary between two records of the log, and what lies just before it."""
+
+    end: int
+    last_start: int
+    last_stored_ms: int
+
+
+class _Batch(NamedTuple):
+    position: Position
+    parts: deque[tuple[ConsumeQueue, bytes]]
+
+
+class Dispatcher:
+    """Knows which records are visible."""
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+        """Every record before this is in its consume queue."""
+        self.touched: dict[ConsumeQueue, int] = {}
+        """Queues written since the last checkpoint, and their first new entry."""
+        self._listeners: list[Listener] = []
+        self._waiting: deque[_Batch] = deque()
+        self._staged: list[ConsumeQueue] = []
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    @property
+    def is_behind(self) -> bool:
+        return bool(self._waiting)
+
+    def stage(self, queue: ConsumeQueue, entry: bytes) -> None:
+        """Take in an entry of this tick."""
+        if not queue.staged:
+            self._staged.append(queue)
+        queue.staged.append(entry)
+
+    def seal(self, position: Position) -> None:
+        """The tick's records are written: its entries wait until the log is durable up to `position`."""
+        parts = deque((queue, b"".join(queue.staged)) for queue in self._staged)
+        self._waiting.append(_Batch(position, parts))
+        self._clear()
+
+    def drop_staged(self) -> None:
+        """The tick's records were not written: their queue offsets are free again."""
+        for queue in self._staged:
+            queue.next_offset -= len(queue.staged)
+        self._clear()
+
+    def _clear(self) -> None:
+        for queue in self._staged:
+            queue.staged.clear()
+        self._staged.clear()
+
+    def advance(self, durable: int) -> None:
+        """Make visible what ends before `durable`. Raises OSError; what is left is tried the next time."""
+        waiting = self._waiting
+        while waiting and waiting[0].position.end <= durable:
+            batch = waiting[0]
+            while batch.parts:
+                queue, entries = batch.parts[0]
+                self.touched.setdefault(queue, queue.max_offset)
+                queue.append(entries)
+                batch.parts.popleft()
+                for listener in self._listeners:
+                    listener(Dispatched(queue.topic, queue.queue_id, queue.max_offset, entries))
+            self.position = batch.position
+            waiting.popleft()
+
+    def forget_topic(self, queues: list[ConsumeQueue]) -> None:
+        """These queues are gone: what still waits for them is not written."""
+        gone = set(queues)
+        for queue in queues:
+            self.touched.pop(queue, None)
+        for batch in self._waiting:
+            kept = [part for part in batch.parts if part[0] not in gone]
+            batch.parts.clear()
+            batch.parts.extend(kept)
+
+
+def entry_tag(topic: str, properties: bytes, stored_ms: int, delay_levels_ms: tuple[int, ...]) -> int:
+    """What a consume queue entry says beside the place: the tag's hash, or when a delayed message is due."""
+    if topic == SCHEDULE_TOPIC and (level := _delay_level(properties)) > 0:
+        delays = delay_levels_ms
+        return stored_ms + (delays[min(level, len(delays)) - 1] if delays else SECOND_MS)
+    tag = props.find(properties, b"TAGS")
+    return 0 if tag is None else tag_code(tag.decode("utf-8", "replace"))
+
+
+def _delay_level(properties: bytes) -> int:
+    value = props.find(properties, b"DELAY") or b""
+    return int(value) if value.isdigit() else 0

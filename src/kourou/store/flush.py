@@ -1,0 +1,199 @@
+"""What is durable, and who waits to know.
+
+One sync is under way at a time, on a thread of its own. While it runs, everything that is written meanwhile
+gathers, and the next sync takes all of it: group commit, without a timer. ASYNC_FLUSH does the same at its
+intervals, and nobody waits.
+
+A sync that fails leaves the disk's cache in an unknown state: the page may be marked clean and never have
+reached the disk. So there is no second try; the store stops.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kourou.doors.clock import Clock, Timer
+from kourou.store.commit_log import CommitLog
+from kourou.store.config import StoreConfig
+
+PAGE_BYTES = 4096
+
+Job = Callable[[], None]
+Background = Callable[[Job, Callable[[BaseException | None], None]], None]
+"""Runs a job on a thread of its own, one at a time and in order; then tells the loop's thread how it went."""
+
+
+class StoreStatus(NamedTuple):
+    """How the storing of a message ended."""
+
+    name: str
+    reason: str = ""
+
+    @property
+    def is_stored(self) -> bool:
+        """In the log, and perhaps (FLUSH_TIMEOUT) not yet on the disk."""
+        return self.name != "FAILED"
+
+
+OK = StoreStatus("OK")
+FLUSH_TIMEOUT = StoreStatus(
+    "FLUSH_TIMEOUT", "not on the disk in time; stored all the same, unless the power fails"
+)
+
+
+def failed(reason: str) -> StoreStatus:
+    return StoreStatus("FAILED", reason)
+
+
+Then = Callable[[StoreStatus], None]
+
+
+class _Waiter(NamedTuple):
+    end: int
+    deadline: float
+    then: Then
+
+
+class Waiters:
+    """Who waits for which place of the log to be reached; places only grow."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._queue: deque[_Waiter] = deque()
+        self._timer: Timer | None = None
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, end: int, then: Then, timeout_ms: int) -> None:
+        self._queue.append(_Waiter(end, self._clock.monotonic() + timeout_ms / 1000, then))
+        if self._timer is None:
+            self._timer = self._clock.later(timeout_ms / 1000, self._expire)
+
+    def reached(self, end: int) -> None:
+        queue = self._queue
+        while queue and queue[0].end <= end:
+            queue.popleft().then(OK)
+
+    def fail(self, reason: str) -> None:
+        waiting, self._queue = self._queue, deque()
+        status = failed(reason)
+        for waiter in waiting:
+            waiter.then(status)
+
+    def fail_after(self, end: int, reason: str) -> None:
+        """Nothing beyond `end` will be reached."""
+        queue, status = self._queue, failed(reason)
+        lost = [waiter for waiter in queue if waiter.end > end]
+        self._queue = deque(waiter for waiter in queue if waiter.end <= end)
+        for waiter in lost:
+            waiter.then(status)
+
+    def _expire(self) -> None:
+        self._timer = None
+        queue, now = self._queue, self._clock.monotonic()
+        while queue and queue[0].deadline <= now:
+            queue.popleft().then(FLUSH_TIMEOUT)
+        if queue:
+            self._timer = self._clock.later(queue[0].deadline - now, self._expire)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Flusher:
+    """Brings the log to the disk."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        config: StoreConfig,
+        clock: Clock,
+        background: Background,
+        on_flushed: Callable[[], None],
+        on_fault: Callable[[BaseException], None],
+    ) -> None:
+        self._log = log
+        self._config = config
+        self._clock = clock
+        self._background = background
+        self._on_flushed = on_flushed
+        self._on_fault = on_fault
+        self._busy = False
+        self._then_idle: Callable[[], None] | None = None
+        self._timer: Timer | None = None
+        self._last_sync = clock.monotonic()
+        self._wanted = 0  # somebody needs the log on the disk up to here
+        self.flushed = log.end
+        """One past the last byte known to be on the disk."""
+
+    def start(self) -> None:
+        if not self._config.is_sync:
+            self._timer = self._clock.every(self._config.flush_interval_ms / 1000, self._look)
+
+    def wrote(self) -> None:
+        """The log has grown."""
+        if self._config.is_sync:
+            self._begin()
+
+    def flush(self) -> None:
+        """Bring all that is written to the disk, soon."""
+        self._wanted = self._log.end
+        self._begin()
+
+    def _look(self) -> None:
+        new_bytes = self._log.end - self.flushed
+        idle_ms = (self._clock.monotonic() - self._last_sync) * 1000
+        enough = new_bytes >= self._config.flush_least_pages * PAGE_BYTES
+        if enough or (new_bytes and idle_ms >= self._config.flush_thorough_interval_ms):
+            self._begin()
+
+    def _begin(self) -> None:
+        end = self._log.end
+        if self._busy or self.flushed >= end:
+            return
+        self._busy = True
+        files = [segment.file() for segment in self._log.segments.segments_between(self.flushed, end)]
+
+        def sync() -> None:
+            for file in files:
+                file.sync()
+
+        self._background(sync, lambda error: self._done(end, error))
+
+    def _done(self, end: int, error: BaseException | None) -> None:
+        self._busy = False
+        if self._then_idle is not None:  # the store has been closed meanwhile, and saw to everything itself
+            self._then_idle()
+            return
+        if error is not None:
+            self._on_fault(error)
+            return
+        self.flushed = max(self.flushed, end)
+        self._last_sync = self._clock.monotonic()
+        self._on_flushed()
+        if self._config.is_sync or self._wanted > self.flushed:
+            self._begin()
+
+    def flush_now(self) -> None:
+        """Bring everything to the disk before returning. Raises OSError."""
+        end = self._log.end
+        for segment in self._log.segments.segments_between(self.flushed, end):
+            segment.file().sync()
+        self.flushed = max(self.flushed, end)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def when_idle(self, then: Callable[[], None]) -> None:
+        """Call `then` when no sync is under way, so that files can be closed. No other sync is begun."""
+        if self._busy:
+            self._then_idle = then
+        else:
+            then()

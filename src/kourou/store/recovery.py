@@ -1,0 +1,302 @@
+"""What to believe after a stop, clean or not.
+
+The log is the truth, the consume queues are derived from it. From the place up to which both are vouched for,
+the log is walked record by record, each checked by its CRCs and by the place it says it lies at:
+
+    a whole record            goes (again) into its queue
+    the end of a file         on to the next
+    anything else             is there a valid record further on?
+                              yes: the bytes between are set aside, counted and reported; the walk goes on
+                              no:  a torn tail; the log ends here, and zeros follow
+
+Where to begin, in this order: the mark of our own checkpoint, when a valid record ends just there; after a
+clean stop the end of the last record in any queue; after a crash the file that RocketMQ's own checkpoint
+names; else the first byte there is. A queue that turns out to lack entries sends us back to the first byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kourou.errors import Corrupt
+from kourou.protocol import record as records
+from kourou.protocol.record import Record, Verdict
+from kourou.store.checkpoint import Checkpoint
+from kourou.store.commit_log import RECORD_OVERHEAD_BYTES_MAX, CommitLog
+from kourou.store.config import StoreConfig
+from kourou.store.consume_queue import ENTRY, ConsumeQueue, ConsumeQueues, is_folder_name
+from kourou.store.dispatch import Position, entry_tag
+
+TRANSACTION_BITS = 0xC
+PREPARED, ROLLED_BACK = 0x4, 0xC
+_MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
+_WINDOW_BYTES = 8 << 20
+_WINDOW_BYTES_MAX = 64 << 20
+_ENTRIES_A_WRITE = 1024
+
+
+class Damage(NamedTuple):
+    """Bytes of the log that make no record, though records follow."""
+
+    start: int
+    end: int
+    reason: str
+
+
+class Recovered(NamedTuple):
+    position: Position
+    """Where the log ends."""
+    damage: list[Damage]
+    walked: int
+    """How many records were looked at."""
+
+
+class _EntriesMissing(Exception):
+    """A queue has a gap before the place the walk began at."""
+
+
+def recover(
+    config: StoreConfig, log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint, is_clean: bool
+) -> Recovered:
+    """Bring log and queues, freshly loaded, to one consistent end. Changes files; the lock must be held."""
+    if log.segments.is_empty:
+        for queue in queues.on_disk():
+            queue.recover(trusted=0)
+            queue.zero_tail()
+        log.resume(0)
+        return Recovered(Position(0, -1, 0), [], 0)
+    start, last = _start(config, log, queues, checkpoint, is_clean)
+    try:
+        return _Walk(config, log, queues, start, last).run()
+    except _EntriesMissing:
+        _trust(queues, log.start)
+        return _Walk(config, log, queues, log.start, None).run()
+
+
+def _start(
+    config: StoreConfig, log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint, is_clean: bool
+) -> tuple[int, Record | None]:
+    """Where to begin, and the record that ends there."""
+    on_disk = queues.on_disk()
+    start, last = log.start, None
+    if on_disk and len(on_disk) >= checkpoint.queues:
+        marked = _valid_record(config, log, checkpoint.last_record)
+        if marked is not None and checkpoint.last_record + marked.size == checkpoint.end:
+            start, last = checkpoint.end, marked
+        elif is_clean:
+            return _after_clean_stop(config, log, queues)
+        else:
+            start = _file_to_begin_with(config, log, checkpoint)
+    _trust(queues, start)
+    return start, last
+
+
+def _trust(queues: ConsumeQueues, physical_offset: int) -> None:
+    for queue in queues.on_disk():
+        queue.recover(trusted=physical_offset)
+
+
+def _after_clean_stop(
+    config: StoreConfig, log: CommitLog, queues: ConsumeQueues
+) -> tuple[int, Record | None]:
+    for queue in queues.on_disk():
+        queue.recover(trusted=None)
+    last_entries = [
+        entry
+        for queue in queues.on_disk()
+        if queue.end_physical > 0 and (entry := queue.entry(queue.max_offset - 1)) is not None
+    ]
+    if last_entries:
+        physical, size, _ = max(last_entries)
+        last = _valid_record(config, log, physical)
+        if last is not None and last.size == size:
+            return physical + size, last
+    _trust(queues, log.start)  # queues that point past the log: believe the log
+    return log.start, None
+
+
+def _file_to_begin_with(config: StoreConfig, log: CommitLog, checkpoint: Checkpoint) -> int:
+    """The newest file whose first record is old enough to be on the disk with all before it."""
+    for base in reversed(log.segments.bases):
+        first = _valid_record(config, log, base)
+        if first is not None and 0 < first.store_ms <= checkpoint.trusted_ms:
+            return base
+    return log.start
+
+
+def _valid_record(config: StoreConfig, log: CommitLog, at: int) -> Record | None:
+    data = (
+        log.record_at(at, log.start + len(log.segments.bases) * config.commit_log_segment_bytes)
+        if at >= 0
+        else None
+    )
+    if data is None:
+        return None
+    checked = records.check(data, 0, len(data), config.verify_on_recovery, at)
+    return checked.record
+
+
+class _Walk:
+    """One pass over the log, from `start` to the end it finds."""
+
+    def __init__(
+        self, config: StoreConfig, log: CommitLog, queues: ConsumeQueues, start: int, last: Record | None
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._start = start
+        self._last = Position(start, last.physical_offset if last else -1, last.store_ms if last else 0)
+        self._damage: list[Damage] = []
+        self._walked = 0
+        self._entries: dict[ConsumeQueue, list[bytes]] = {}
+        self._pending = 0
+        self._topics: dict[bytes, str] = {}
+
+    def run(self) -> Recovered:
+        self._refuse_what_is_no_log()
+        for found in self._records():
+            self._take(found)
+        self._write_entries()
+        end = self._last.end
+        self._log.segments.cut(end)
+        self._log.resume(end)
+        for queue in self._queues.on_disk():
+            queue.zero_tail()
+            queue.correct_min(self._log.start)
+            queue.next_offset = queue.max_offset
+        return Recovered(self._last, self._damage, self._walked)
+
+    def _refuse_what_is_no_log(self) -> None:
+        """A log without a single record, and not empty either, is somebody else's: cut nothing there."""
+        segments = self._log.segments
+        if self._start != segments.start or any(True for _ in self._candidates(segments.start)):
+            return
+        for base in segments.bases:
+            segment = segments.segment_at(base)
+            assert segment is not None
+            at = segment.data_from(0)
+            if at < segment.size and segment.read(1 << 20, at).strip(b"\0"):
+                raise Corrupt(
+                    f"{segment.path} holds data, but nothing in {segments.folder} is a message record; "
+                    "nothing was changed: restore the folder from a copy, or start with an empty one"
+                )
+
+    # Finding records.
+
+    def _records(self) -> Iterator[Record]:
+        """Every valid record from `start` on; `_last` follows."""
+        at = self._start
+        segment_bytes = self._config.commit_log_segment_bytes
+        room = self._config.message_bytes_max + RECORD_OVERHEAD_BYTES_MAX
+        window, window_at, window_end = b"", 0, 0
+        while (segment := self._log.segments.segment_at(at)) is not None:
+            is_short = at + room > window_end and window_end < segment.base + segment_bytes
+            if is_short or not window_at <= at < window_end:
+                window, window_at = self._window(at), at
+                window_end = at + len(window)
+            left = segment.base + segment_bytes - at
+            within = at - window_at
+            checked = records.check(
+                window, within, min(len(window), within + left), self._config.verify_on_recovery, at
+            )
+            if checked.verdict is Verdict.OK and checked.record is not None:
+                yield checked.record
+                at += checked.size
+            elif checked.verdict is Verdict.BLANK and checked.size == left:
+                at += left
+            else:
+                following = self._following(at)
+                if following is None:
+                    return
+                self._damage.append(Damage(at, following, checked.reason))
+                at = following
+
+    def _window(self, at: int) -> bytes:
+        """The bytes from `at` on, as many as a record can have at most, and more to go on with."""
+        left = self._config.commit_log_segment_bytes - at % self._config.commit_log_segment_bytes
+        size = int.from_bytes(self._log.read(4, at), "big")
+        return self._log.read(min(left, max(_WINDOW_BYTES, min(size, _WINDOW_BYTES_MAX))), at)
+
+    def _following(self, at: int) -> int | None:
+        """Where the next valid record begins; None when there is none to the end of the log."""
+        return next(self._candidates(at + 1), None)
+
+    def _candidates(self, start: int) -> Iterator[int]:
+        for segment in self._log.segments.segments_between(start, 1 << 62):
+            at = segment.data_from(max(0, start - segment.base))
+            while at < segment.size:
+                data = segment.read(_WINDOW_BYTES, at)
+                for place in _magic_places(data):
+                    physical = segment.base + at + place - 4
+                    if physical >= start and self._is_valid(physical):
+                        yield physical
+                if at + len(data) >= segment.size:
+                    break
+                at = segment.data_from(at + len(data) - 8)  # a magic may lie across two readings
+
+    def _is_valid(self, physical: int) -> bool:
+        found = _valid_record(self._config, self._log, physical)
+        return found is not None and found.store_ms >= self._last.last_stored_ms
+
+    # Taking them in.
+
+    def _take(self, found: Record) -> None:
+        self._walked += 1
+        at = found.physical_offset
+        self._last = Position(at + found.size, at, found.store_ms)
+        if found.sys_flag & TRANSACTION_BITS in (PREPARED, ROLLED_BACK):
+            return
+        topic = self._topic(found)
+        if topic is None:
+            self._damage.append(Damage(at, at + found.size, f"topic {found.topic[:80]!r} is no name"))
+            return
+        queue = self._queues.get_or_make(topic, found.queue_id)
+        entries = self._entries.get(queue)
+        if entries is None:
+            entries = self._entries[queue] = []
+        expected = queue.max_offset + len(entries)
+        if found.queue_offset < expected:
+            return  # there already
+        tag = entry_tag(topic, found.properties, found.store_ms, self._config.delay_levels_ms)
+        entry = ENTRY.pack(at, found.size, tag)
+        if found.queue_offset > expected:
+            self._fill(queue, entries, found.queue_offset - expected, entry)
+        entries.append(entry)
+        self._pending += 1
+        if self._pending >= _ENTRIES_A_WRITE:
+            self._write_entries()
+
+    def _topic(self, found: Record) -> str | None:
+        name = found.topic
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = name.decode("utf-8", "replace")
+        return topic if is_folder_name(topic) and found.queue_id >= 0 else None
+
+    def _fill(self, queue: ConsumeQueue, entries: list[bytes], missing: int, entry: bytes) -> None:
+        """Offsets before this one have no record: damaged, or gone with the log's oldest files."""
+        if not self._damage and self._start > self._log.start:
+            raise _EntriesMissing
+        if queue.max_offset == 0 and not entries:
+            queue.begin_at(missing)
+        else:
+            entries.extend([entry] * missing)
+
+    def _write_entries(self) -> None:
+        for queue, entries in self._entries.items():
+            for at in range(0, len(entries), _ENTRIES_A_WRITE):
+                queue.append(b"".join(entries[at : at + _ENTRIES_A_WRITE]))
+        self._entries.clear()
+        self._pending = 0
+
+
+def _magic_places(data: bytes) -> Iterator[int]:
+    """Where in `data` the second word of a record may lie."""
+    prefix = _MAGICS[0][:3]
+    at = data.find(prefix)
+    while at >= 0:
+        if data[at : at + 4] in _MAGICS:
+            yield at
+        at = data.find(prefix, at + 1)

@@ -1,0 +1,103 @@
+"""One file of fixed size, and how many of them are open at a time.
+
+A segment has its full length from the moment it exists, zeros where nothing was written: RocketMQ refuses a
+folder with a file of any other length.
+"""
+
+from __future__ import annotations
+
+from kourou.doors.files import File, Files
+
+NAME_DIGITS = 20
+_SCAN_BYTES = 1 << 20
+
+
+def segment_name(base: int) -> str:
+    """A segment is called by the offset of its first byte."""
+    return f"{base:0{NAME_DIGITS}d}"
+
+
+class OpenFiles:
+    """Opens files when they are needed and keeps the last used ones open: a broker has 80,000 queues, a
+    process a thousand descriptors."""
+
+    __slots__ = ("_files", "_limit", "_open")
+
+    def __init__(self, files: Files, limit: int) -> None:
+        self._files = files
+        self._limit = limit
+        self._open: dict[str, File] = {}
+
+    def get(self, path: str, *, create: bool = False) -> File:
+        open_files = self._open
+        file = open_files.pop(path, None)  # taken out and put back at the end: the first is the oldest
+        if file is None:
+            file = self._files.open(path, create=create)
+            if len(open_files) >= self._limit:
+                self.close(next(iter(open_files)))
+        open_files[path] = file
+        return file
+
+    def close(self, path: str) -> None:
+        file = self._open.pop(path, None)
+        if file is not None:
+            file.close()
+
+    def close_all(self) -> None:
+        for path in list(self._open):
+            self.close(path)
+
+
+class Segment:
+    """`size` bytes of a growing whole, from its byte `base` on. Positions are inside the segment."""
+
+    __slots__ = ("_open_files", "base", "path", "size")
+
+    def __init__(self, open_files: OpenFiles, path: str, base: int, size: int) -> None:
+        self._open_files = open_files
+        self.path = path
+        self.base = base
+        self.size = size
+
+    def create(self) -> None:
+        """Make the file, at its full length."""
+        self._open_files.get(self.path, create=True).truncate(self.size)
+
+    def read(self, size: int, at: int) -> bytes:
+        return self._open_files.get(self.path).pread(size, at)
+
+    def write(self, data: bytes, at: int) -> None:
+        assert at + len(data) <= self.size, f"{len(data)} bytes at {at} of a segment of {self.size}"
+        self._open_files.get(self.path).pwrite(data, at)
+
+    def allocate(self, size: int, at: int) -> None:
+        """Reserve disk blocks; raises OSError when there are none."""
+        assert at + size <= self.size
+        self._open_files.get(self.path).allocate(size, at=at)
+
+    def file(self) -> File:
+        """The open file, for a thread of its own to sync."""
+        return self._open_files.get(self.path)
+
+    def zero_from(self, at: int) -> int:
+        """Leave nothing but zeros from `at` to the end; returns how many bytes were looked at to see to it.
+
+        Bytes of a former life would otherwise be read as records once the log has grown up to them.
+        """
+        file = self._open_files.get(self.path)
+        seen = 0
+        while (at := file.data_from(at)) < self.size:
+            old = file.pread(min(_SCAN_BYTES, self.size - at), at)
+            kept = old.rstrip(b"\0")
+            if kept:
+                file.pwrite(bytes(len(kept)), at)
+            at += len(old)
+            seen += len(old)
+        return seen
+
+    def data_from(self, at: int) -> int:
+        """The next place that may hold something; `size` when only zeros follow."""
+        return min(self.size, self._open_files.get(self.path).data_from(at))
+
+    def close(self) -> None:
+        self._open_files.close(self.path)

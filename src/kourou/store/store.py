@@ -1,0 +1,609 @@
+"""Append, read, look up: the door to one broker's data folder.
+
+    store = Store(config, files=…, clock=…, defer=…, background=…)
+    store.open()                                        lock, load, recover; then ready
+    appended = store.append(Draft(topic, 0, body, …))    staged: it has its offsets, and not yet its bytes
+    store.when_stored(appended.end, then)                then(OK | FLUSH_TIMEOUT | FAILED with a reason)
+    store.read(topic, 0, queue_offset, 32, 256 * 1024)   ReadResult, also when there is nothing
+    store.on_dispatch(listener)                          told of new messages, once per queue and tick
+    store.close()
+
+Everything here is called on one thread, and never waits for a disk. What a tick appends is written at its end
+by one `pwrite`; what must be synced is handed to `background`. The road of a message in this folder:
+
+    append   commit_log: place reserved, encoded once, staged       consume_queue: offset taken, entry staged
+    tick     commit_log: written                                    answers of ASYNC_FLUSH
+    sync     flush: on the disk                                     answers of SYNC_FLUSH
+    dispatch consume_queue: written, message visible                listeners: long polling
+
+ASYNC_FLUSH dispatches after the write, SYNC_FLUSH after the sync: no reader sees what a crash in that mode
+could take away. Two ways to fail: a full disk refuses (retryable, and tried again by itself), any other error
+of the disk ends it: nothing is acknowledged any more, `failed` says why.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from kourou.doors.clock import Clock
+from kourou.doors.files import Files, Lock
+from kourou.errors import Busy, DiskFault, Refused, StoreLocked
+from kourou.protocol import record as records
+from kourou.protocol.codes import ResponseCode
+from kourou.protocol.properties import PROPERTIES_BYTES_MAX
+from kourou.store.checkpoint import Checkpointer, read_checkpoint, write_checkpoint
+from kourou.store.commit_log import CommitLog
+from kourou.store.config import StoreConfig
+from kourou.store.consume_queue import ENTRY, ConsumeQueue, ConsumeQueues
+from kourou.store.dispatch import Dispatched, Dispatcher, Listener, Position, entry_tag
+from kourou.store.flush import FLUSH_TIMEOUT, OK, Background, Flusher, StoreStatus, Then, Waiters, failed
+from kourou.store.reading import Accepts, Reader, ReadResult, ReadStatus
+from kourou.store.recovery import PREPARED, ROLLED_BACK, TRANSACTION_BITS, Damage, recover
+
+__all__ = [
+    "FLUSH_TIMEOUT",
+    "OK",
+    "Appended",
+    "Dispatched",
+    "Draft",
+    "ReadResult",
+    "ReadStatus",
+    "Store",
+    "StoreStatus",
+]
+
+IN_MEMORY_SHARE = 0.4
+RETRY_SECONDS = 1.0
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_CRC_ROOM = records.CRC_PROPERTY_BYTES + 1
+
+log = logging.getLogger(__name__)
+
+
+class Draft(msgspec.Struct):
+    """A message on its way into the log. Hosts are packed (`record.pack_host`)."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    flag: int
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    store_host: bytes
+    reconsume_times: int = 0
+    prepared_offset: int = 0
+    tags_code: int | None = None
+    """What the consume queue says beside the place; None: found out from the properties."""
+
+
+class Appended(NamedTuple):
+    """Where a message has its place."""
+
+    physical_offset: int
+    size: int
+    queue_offset: int
+    store_ms: int
+
+    @property
+    def end(self) -> int:
+        return self.physical_offset + self.size
+
+
+class Store:
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        files: Files,
+        clock: Clock,
+        defer: Callable[[Callable[[], None]], None],
+        background: Background,
+    ) -> None:
+        """`defer(work)` runs `work` at the end of the tick (or at once). `background(job, done)` runs `job`
+        on another thread, one after the other, then `done(error)` on this one (or both at once)."""
+        self.config = config
+        self.failed: str | None = None
+        """Why nothing is acknowledged any more: a fault of the disk."""
+        self.damage: list[Damage] = []
+        """What recovery found unreadable, and set aside."""
+        self._files = files
+        self._clock = clock
+        self._defer = defer
+        self._background = background
+        self._log = CommitLog(config, files)
+        self._queues = ConsumeQueues(config, files)
+        self._lock: Lock | None = None
+        self._is_open = False
+        self._is_blocked = True  # look closer before the next append
+        self._refusal: Busy | None = None
+        self._retry_at = 0.0
+        self._is_scheduled = False
+        self._rollbacks = 0
+        self._last_start = -1
+        self._last_store_ms = 0
+        self._stored = Waiters(clock)
+        self._written = Waiters(clock)
+
+    # Life.
+
+    def open(self) -> None:
+        """Take the folder and bring it into order; everything stored is visible when this returns.
+
+        Raises StoreLocked, StoreForeign, Corrupt; the folder is then as it was.
+        """
+        root = self.config.root
+        self._files.make_folders(root)
+        self._lock = self._files.lock(f"{root}/lock")
+        if self._lock is None:
+            raise StoreLocked(f"{root} is in use by another broker: stop that one, or choose another folder")
+        try:
+            self._load()
+        except BaseException:
+            self._release()
+            raise
+
+    def _load(self) -> None:
+        config, clock = self.config, self._clock
+        checkpoint = read_checkpoint(self._files, f"{config.root}/checkpoint")
+        self._log.load()
+        self._queues.load()
+        is_clean = not self._files.exists(f"{config.root}/abort")
+        found = recover(config, self._log, self._queues, checkpoint, is_clean)
+        self.damage = found.damage
+        self._last_start, self._last_store_ms = found.position.last_start, found.position.last_stored_ms
+        self._report(found.walked, is_clean)
+        self._reader = Reader(config, self._log, config.in_memory_bytes or self._memory_share())
+        self._dispatcher = Dispatcher(found.position)
+        self._flusher = Flusher(self._log, config, clock, self._background, self._on_flushed, self._on_fault)
+        self._checkpointer = Checkpointer(
+            config,
+            self._files,
+            clock,
+            self._background,
+            checkpoint,
+            self._queues,
+            self._dispatcher,
+            self._flusher,
+            self._on_fault,
+        )
+        self._settle_recovery(found.walked, is_clean)
+        self._flusher.start()
+        self._checkpointer.start()
+        self._is_open = True
+        self._is_blocked = False
+
+    def _settle_recovery(self, walked: int, is_clean: bool) -> None:
+        """What was recovered is on the disk, and `abort` says that somebody is at work, before anything new
+        is taken in."""
+        if walked or not is_clean:
+            for segment in self._log.segments.segments_between(0, self._log.end):
+                segment.file().sync()
+            for queue in self._queues.on_disk():
+                self._dispatcher.touched[queue] = max(0, queue.max_offset - 1)
+            if self._last_start >= 0:
+                self._checkpointer.write_now()
+        abort = self._files.open(f"{self.config.root}/abort", create=True)
+        abort.pwrite(str(os.getpid()).encode(), 0)
+        abort.sync()
+        abort.close()
+        self._files.sync_folder(self.config.root)
+
+    def _report(self, walked: int, is_clean: bool) -> None:
+        if not is_clean:
+            log.warning("%s was not closed: %d records looked at again", self.config.root, walked)
+        for damage in self.damage:
+            log.error(
+                "%s: bytes %d to %d of the log are damaged and set aside: %s",
+                self.config.root,
+                damage.start,
+                damage.end,
+                damage.reason,
+            )
+
+    def _memory_share(self) -> int:
+        return int(self._files.memory_bytes() * IN_MEMORY_SHARE)
+
+    def close(self) -> None:
+        """Write, flush and dispatch everything, and leave a clean folder; after a fault, one that the next
+        start examines. A job still in the background may end later."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._is_blocked = True
+        self._checkpointer.stop()
+        self._flusher.stop()
+        try:
+            if self.failed is None:
+                self._leave_clean()
+        except OSError as error:
+            self._on_fault(error)
+        self._stored.fail("the broker is stopping")
+        self._written.fail("the broker is stopping")
+        self._stored.close()
+        self._written.close()
+        self._flusher.when_idle(self._release)
+
+    def _leave_clean(self) -> None:
+        self._commit()
+        if self.failed is not None:
+            return
+        self._flusher.flush_now()
+        self._on_flushed()
+        if self._dispatcher.is_behind or self.failed is not None:
+            return  # the next start finishes it
+        if self._last_start >= 0:
+            self._checkpointer.write_now()
+        self._files.remove(f"{self.config.root}/abort")
+        self._files.sync_folder(self.config.root)
+
+    def _release(self) -> None:
+        self._log.close()
+        self._queues.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # Appending.
+
+    def append(self, draft: Draft) -> Appended:
+        """Give a message its place; it is written when the tick ends.
+
+        Raises Busy when the disk is full, DiskFault after an error of the disk, Refused when the message
+        cannot be stored as it is. Nothing is stored then.
+        """
+        if self._is_blocked:
+            self._look_closer()
+        queue = self._queue_for(draft)
+        store_ms = self._now_ms()
+        is_visible = draft.sys_flag & TRANSACTION_BITS not in (PREPARED, ROLLED_BACK)
+        queue_offset = queue.next_offset if is_visible else 0
+        at = self._log.reserved
+        data = _encode(draft, queue, queue_offset, at, store_ms)
+        place = self._place_for(len(data))
+        if place != at:
+            data = _encode(draft, queue, queue_offset, place, store_ms)
+        self._log.stage(data, place)
+        self._last_start = place
+        if is_visible:
+            queue.next_offset = queue_offset + 1
+            self._dispatcher.stage(queue, self._entry(draft, place, len(data), store_ms))
+        self._schedule()
+        return Appended(place, len(data), queue_offset, store_ms)
+
+    def append_batch(self, drafts: Sequence[Draft]) -> list[Appended]:
+        """Several messages of one queue, side by side in one file, with consecutive offsets; all or none."""
+        if self._is_blocked:
+            self._look_closer()
+        store_ms = self._now_ms()
+        appended, data = self._laid_out(drafts, self._log.reserved, store_ms)
+        place = self._place_for(len(data))
+        if place != self._log.reserved:
+            appended, data = self._laid_out(drafts, place, store_ms)
+        self._log.stage(data, place)
+        for draft, each in zip(drafts, appended, strict=True):
+            queue = self._queue_for(draft)
+            queue.next_offset += 1
+            self._dispatcher.stage(queue, self._entry(draft, each.physical_offset, each.size, store_ms))
+            self._last_start = each.physical_offset
+        self._schedule()
+        return appended
+
+    def _laid_out(self, drafts: Sequence[Draft], at: int, store_ms: int) -> tuple[list[Appended], bytes]:
+        parts: list[bytes] = []
+        appended: list[Appended] = []
+        taken: dict[ConsumeQueue, int] = {}
+        for draft in drafts:
+            queue = self._queue_for(draft)
+            queue_offset = queue.next_offset + taken.get(queue, 0)
+            taken[queue] = taken.get(queue, 0) + 1
+            data = _encode(draft, queue, queue_offset, at, store_ms)
+            parts.append(data)
+            appended.append(Appended(at, len(data), queue_offset, store_ms))
+            at += len(data)
+        return appended, b"".join(parts)
+
+    def _queue_for(self, draft: Draft) -> ConsumeQueue:
+        if len(draft.body) > self.config.message_bytes_max:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the body has {len(draft.body)} bytes; maxMessageSize is {self.config.message_bytes_max}",
+            )
+        if len(draft.properties) + _CRC_ROOM > PROPERTIES_BYTES_MAX:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message properties have {len(draft.properties)} bytes; there is room for "
+                f"{PROPERTIES_BYTES_MAX - _CRC_ROOM}",
+            )
+        return self._queues.table.get((draft.topic, draft.queue_id)) or self._queues.get_or_make(
+            draft.topic, draft.queue_id
+        )
+
+    def _now_ms(self) -> int:
+        """The time, but never before that of an earlier message: in the log it does not go back."""
+        now_ms = self._clock.now_ms()
+        if now_ms < self._last_store_ms:
+            return self._last_store_ms
+        self._last_store_ms = now_ms
+        return now_ms
+
+    def _place_for(self, size: int) -> int:
+        if not self._log.fits(size):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"{size} bytes do not fit into a log file of {self.config.commit_log_segment_bytes}",
+            )
+        return self._log.place_for(size)
+
+    def _entry(self, draft: Draft, at: int, size: int, store_ms: int) -> bytes:
+        tag = draft.tags_code
+        if tag is None:
+            tag = entry_tag(draft.topic, draft.properties, store_ms, self.config.delay_levels_ms)
+        return ENTRY.pack(at, size, tag)
+
+    def _schedule(self) -> None:
+        if self._is_scheduled:
+            return
+        self._is_scheduled = True
+        before = self._rollbacks
+        self._defer(self._commit)
+        if self._rollbacks != before:  # `defer` did not defer, and the disk did not take it
+            self._look_closer()
+
+    def _look_closer(self) -> None:
+        """Why nothing can be appended; returns when it can be tried (again)."""
+        if self.failed is not None:
+            raise DiskFault(self.failed)
+        if not self._is_open:
+            raise DiskFault(f"the store {self.config.root} is not open")
+        if self._refusal is not None and self._clock.monotonic() < self._retry_at:
+            raise self._refusal
+        self._is_blocked = False
+
+    # The end of a tick.
+
+    def _commit(self) -> None:
+        self._is_scheduled = False
+        if self._log.reserved == self._log.end:
+            return
+        try:
+            self._log.write()
+        except OSError as error:
+            self._roll_back(error)
+            return
+        except DiskFault as fault:
+            self._roll_back(fault)
+            return
+        self._refusal = None
+        self._dispatcher.seal(Position(self._log.end, self._last_start, self._last_store_ms))
+        if self.config.is_sync:
+            self._flusher.wrote()
+        else:
+            self._advance()
+            self._stored.reached(self._log.end)
+        self._written.reached(self._log.end)
+
+    def _roll_back(self, error: OSError | DiskFault) -> None:
+        """Nothing of this tick was stored: its offsets are free again, and whoever waits hears of it."""
+        self._rollbacks += 1
+        self._dispatcher.drop_staged()
+        self._last_start = self._dispatcher.position.last_start
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            self._refuse(error)
+            reason = str(self._refusal)
+            self._stored.fail_after(self._log.end, reason)
+            self._written.fail_after(self._log.end, reason)
+        else:
+            self._on_fault(error)
+
+    def _refuse(self, error: OSError) -> None:
+        space = self._files.space(self.config.root)
+        used = 100 * space.used / max(1, space.used + space.free)
+        remark = (
+            f"the disk of {self.config.root} is full ({used:.0f} % used, {space.free} bytes free): "
+            f"{os.strerror(error.errno or errno.ENOSPC)}; free some space, sending resumes by itself"
+        )
+        if self._refusal is None:
+            log.error("%s", remark)
+        self._refusal = Busy(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+        self._retry_at = self._clock.monotonic() + RETRY_SECONDS
+        self._is_blocked = True
+
+    def _on_flushed(self) -> None:
+        if self.failed is not None:
+            return
+        self._advance()
+        if self.config.is_sync:
+            self._stored.reached(self._flusher.flushed)
+        if self._is_open:
+            self._checkpointer.flushed()
+
+    def _advance(self) -> None:
+        """Make visible what is durable in the mode asked for."""
+        durable = self._flusher.flushed if self.config.is_sync else self._log.end
+        try:
+            self._dispatcher.advance(durable)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                self._on_fault(error)
+                return
+            self._refuse(error)
+            self._clock.later(RETRY_SECONDS, self._advance_later)
+
+    def _advance_later(self) -> None:
+        if self._is_open and self.failed is None:
+            self._advance()
+
+    def _on_fault(self, error: BaseException) -> None:
+        """The disk failed: what its cache holds can no longer be trusted. Stop acknowledging, for good."""
+        if self.failed is not None:
+            return
+        path = getattr(error, "filename", None) or self.config.root
+        number = getattr(error, "errno", None)
+        what = f"errno {number}, {os.strerror(number)}" if number else str(error)
+        self.failed = (
+            f"the disk under {path} failed ({what}): nothing is acknowledged any more; "
+            "see to the disk and restart, the store then examines itself"
+        )
+        self._is_blocked = True
+        log.critical("%s", self.failed)
+        self._stored.fail(self.failed)
+        self._written.fail(self.failed)
+
+    def when_stored(self, end: int, then: Then, *, written_is_enough: bool = False) -> None:
+        """Call `then` when everything up to `end` is stored in the mode asked for, or will not be.
+
+        With `written_is_enough` a sync is not waited for (a message with WAIT=false).
+        """
+        if self.failed is not None:
+            then(failed(self.failed))
+        elif end > self._log.reserved:
+            then(failed(str(self._refusal or "it was not stored")))
+        elif self.config.is_sync and not written_is_enough:
+            if self._dispatcher.position.end >= end:
+                then(OK)
+            else:
+                self._stored.add(end, then, self.config.sync_flush_timeout_ms)
+        elif self._log.end >= end:
+            then(OK)
+        else:
+            self._written.add(end, then, self.config.sync_flush_timeout_ms)
+
+    # Reading.
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int = 32,
+        bytes_max: int = 1 << 31,
+        wanted: Collection[int] | None = None,
+        accepts: Accepts | None = None,
+    ) -> ReadResult:
+        """Messages from `queue_offset` on: at least one if there is any, within the limits.
+
+        `wanted` holds the tag codes to be found (None: all), `accepts` looks at a whole record.
+        """
+        queue = self._queues.table.get((topic, queue_id))
+        if queue is None:
+            return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
+        return self._reader.read(queue, queue_offset, count_max, bytes_max, wanted, accepts)
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The visible record that begins there; None when there is none."""
+        return self._log.record_at(physical_offset, self._dispatcher.position.end)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The first message that is still there; 0 for a queue that never was."""
+        queue = self._queues.table.get((topic, queue_id))
+        return queue.min_offset if queue else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """One after the last visible message; 0 for a queue that never was."""
+        queue = self._queues.table.get((topic, queue_id))
+        return queue.max_offset if queue else 0
+
+    def offset_by_time(self, topic: str, queue_id: int, ms: int, *, upper: bool = False) -> int:
+        """The first message stored at `ms` or later; with `upper`, the last one stored at `ms` or earlier.
+
+        One after the last when all are earlier; the first when (with `upper`) all are later.
+        """
+        queue = self._queues.table.get((topic, queue_id))
+        if queue is None:
+            return 0
+        least, most = queue.min_offset, queue.max_offset
+
+        def is_late(entry: tuple[int, int, int]) -> bool:
+            stored_ms = self._log.stored_ms(entry[0])
+            return stored_ms is not None and (stored_ms > ms if upper else stored_ms >= ms)
+
+        first_late = queue.first_where(is_late, least, most)
+        return max(least, first_late - 1) if upper else first_late
+
+    def earliest_store_ms(self, topic: str | None = None, queue_id: int = 0) -> int:
+        """When the oldest message of a queue, or of all, was stored; -1 when there is none."""
+        if topic is None:
+            stored_ms = self._log.stored_ms(self._log.start) if self._log.end else None
+        else:
+            queue = self._queues.table.get((topic, queue_id))
+            entry = queue.entry(queue.min_offset) if queue else None
+            stored_ms = self._log.stored_ms(entry[0]) if entry else None
+        return -1 if stored_ms is None else stored_ms
+
+    # Topics and listeners.
+
+    def on_dispatch(self, listener: Listener) -> None:
+        """Have `listener` told of new visible messages, once per queue and tick; it must not raise."""
+        self._dispatcher.listen(listener)
+
+    def topics(self) -> dict[str, list[int]]:
+        """The topics that have queues here, with the numbers of these."""
+        table: dict[str, list[int]] = {}
+        for topic, queue_id in sorted(self._queues.table):
+            table.setdefault(topic, []).append(queue_id)
+        return table
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic's queues; its records stay in the log until their file goes."""
+        self._commit()
+        self._dispatcher.forget_topic(self._queues.of_topic(topic))
+        self._queues.remove_topic(topic)
+        # The checkpoint counts the queues: it must not take the missing ones for lost.
+        written = self._checkpointer.written
+        if written.queues:
+            count = min(written.queues, len(self._queues.on_disk()))
+            self._checkpointer.written = replace(written, queues=count)
+            write_checkpoint(self._files, f"{self.config.root}/checkpoint", self._checkpointer.written)
+
+    # How far things are.
+
+    @property
+    def start(self) -> int:
+        """The first byte of the log that is still there."""
+        return self._log.start
+
+    @property
+    def wrote(self) -> int:
+        return self._log.end
+
+    @property
+    def flushed(self) -> int:
+        return self._flusher.flushed
+
+    @property
+    def dispatched(self) -> int:
+        return self._dispatcher.position.end
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing can be appended at the moment: the disk is full."""
+        return None if self._refusal is None else self._refusal.remark
+
+
+def _encode(draft: Draft, queue: ConsumeQueue, queue_offset: int, at: int, store_ms: int) -> bytes:
+    return records.encode(
+        queue.topic_bytes,
+        queue.queue_id,
+        draft.flag,
+        queue_offset,
+        at,
+        draft.sys_flag,
+        draft.born_ms,
+        draft.born_host,
+        store_ms,
+        draft.store_host,
+        draft.reconsume_times,
+        draft.prepared_offset,
+        draft.body,
+        draft.properties,
+        True,
+    )

@@ -1,0 +1,73 @@
+"""What can be set on a broker."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from kourou.broker.config import KEYS, BrokerConfig
+from kourou.doors.configuration import read_settings
+from kourou.doors.files import SimulatedFiles
+from kourou.errors import ConfigError
+
+SAMPLE = b"""
+brokerClusterName = DefaultCluster
+brokerName = broker-a
+brokerId = 0
+deleteWhen = 04
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = SYNC_FLUSH
+sendMessageThreadPoolNums = 16
+storePathRootDir = /data/rocketmq/store
+storePathCommitLog = /data/rocketmq/store/commitlog
+"""
+
+
+def settings_of(content: bytes, **environment: str) -> tuple[BrokerConfig, tuple[str, ...]]:
+    files = SimulatedFiles()
+    file = files.open("broker.conf", create=True)
+    file.pwrite(content, 0)
+    settings = read_settings(KEYS, files=files, path="broker.conf", environment=environment)
+    return settings.build(BrokerConfig), settings.notices
+
+
+def test_the_originals_sample_file_is_read_unchanged_with_one_notice() -> None:
+    config, notices = settings_of(SAMPLE)
+    assert config.broker_name == "broker-a"
+    assert config.flush_disk_type == "SYNC_FLUSH"
+    assert config.store().root == "/data/rocketmq/store"
+    assert config.store().is_sync
+    assert len(notices) == 1
+    assert "sendMessageThreadPoolNums" in notices[0]
+
+
+def test_every_setting_has_a_key_and_the_same_meaning_both_ways() -> None:
+    assert {key.field for key in KEYS.keys.values()} == {field.name for field in fields(BrokerConfig)}
+    config, _ = settings_of(KEYS.as_properties(BrokerConfig(name_servers=("a:1", "b:2"))).encode())
+    assert config == BrokerConfig(name_servers=("a:1", "b:2"))
+
+
+def test_the_environment_names_the_name_servers() -> None:
+    config, _ = settings_of(b"", NAMESRV_ADDR="127.0.0.1:9876; 127.0.0.1:9877")
+    assert config.name_servers == ("127.0.0.1:9876", "127.0.0.1:9877")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"brokerNmae=x", "did you mean brokerName"),
+        (b"listenPort=70000", "broker.conf:1: listenPort is '70000'"),
+        (b"flushDiskType=MAYBE", "ASYNC_FLUSH, SYNC_FLUSH"),
+        (b"brokerRole=SLAVE", "brokerRole can only be ASYNC_MASTER here"),
+        (b"aclEnable=true", "does not check credentials"),
+        (b"bindAddress=0.0.0.0", "insecure=true"),
+        (b"brokerName=a/b", "brokerName: name 'a/b' has illegal characters"),
+        (b"namesrvAddr=nowhere", "nowhere"),
+        (b"fetchNamesrvAddrByAddressServer=true", "rocketmq.namesrv.domain"),
+    ],
+)
+def test_a_bad_setting_is_named_with_the_way_out(content: bytes, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        settings_of(content)

@@ -1,0 +1,73 @@
+"""A small JSON file that a broker keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.broker.state_file import StateFile
+from kourou.doors.files import SimulatedFiles
+from kourou.errors import Corrupt
+from kourou.protocol.bodies import ConsumerOffsets
+
+PATH = "store/config/consumerOffset.json"
+
+
+def disk() -> SimulatedFiles:
+    files = SimulatedFiles()
+    files.make_folders("store/config")
+    return files
+
+
+def put(files: SimulatedFiles, path: str, content: bytes) -> None:
+    file = files.open(path, create=True)
+    file.truncate(0)
+    file.pwrite(content, 0)
+    file.close()
+
+
+def offsets(offset: int) -> ConsumerOffsets:
+    return ConsumerOffsets(offset_table={"orders@billing": {0: offset}})
+
+
+def test_nothing_was_ever_saved() -> None:
+    assert StateFile(disk(), PATH).load(ConsumerOffsets) is None
+
+
+def test_what_is_saved_is_loaded() -> None:
+    file = StateFile(disk(), PATH)
+    file.save(offsets(7))
+    assert file.load(ConsumerOffsets) == offsets(7)
+
+
+def test_apache_writes_integer_keys_without_quotes() -> None:
+    files = disk()
+    put(files, PATH, b'{\n\t"offsetTable":{"orders@billing":{0:250}\n\t}\n}')
+    assert StateFile(files, PATH).load(ConsumerOffsets) == offsets(250)
+
+
+@pytest.mark.parametrize("damage", [b"", b"  \n", b'{"offsetTable":{"ord', b"\xff\xfe", b"\0" * 40])
+def test_a_damaged_file_falls_back_to_the_previous_generation(damage: bytes) -> None:
+    files = disk()
+    file = StateFile(files, PATH)
+    file.save(offsets(1))
+    file.save(offsets(2))
+    put(files, PATH, damage)
+    assert file.load(ConsumerOffsets) == offsets(1)
+
+
+def test_a_missing_file_falls_back_to_the_previous_generation() -> None:
+    files = disk()
+    file = StateFile(files, PATH)
+    file.save(offsets(1))
+    file.save(offsets(2))
+    files.remove(PATH)
+    assert file.load(ConsumerOffsets) == offsets(1)
+
+
+def test_two_damaged_generations_are_an_error_that_names_both() -> None:
+    files = disk()
+    put(files, PATH, b"{broken")
+    put(files, PATH + ".bak", b"{broken")
+    with pytest.raises(Corrupt, match=r"consumerOffset\.json is unreadable .*consumerOffset\.json\.bak") as error:
+        StateFile(files, PATH).load(ConsumerOffsets)
+    assert error.value.exit_code == 74
