@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,8 +27,8 @@ MASKS = 0x30
 
 
 @st.composite
-def records(draw: st.DrawFn) -> tuple[bytes, dict[str, object]]:
-    fields = {
+def records(draw: st.DrawFn) -> tuple[bytes, dict[str, Any]]:
+    fields: dict[str, Any] = {
         "topic": draw(topics),
         "queue_id": draw(i32),
         "flag": draw(i32),
@@ -48,13 +49,13 @@ def records(draw: st.DrawFn) -> tuple[bytes, dict[str, object]]:
 
 @given(records(), st.binary(max_size=20), st.binary(max_size=20))
 def test_a_record_is_read_as_it_was_written(
-    written: tuple[bytes, dict[str, object]], before: bytes, after: bytes
+    written: tuple[bytes, dict[str, Any]], before: bytes, after: bytes
 ) -> None:
     data, fields = written
     found = decode(memoryview(before + data + after), len(before))
     for name, value in fields.items():
         if name == "sys_flag":
-            assert found.sys_flag & ~MASKS == fields["sys_flag"] & ~MASKS  # type: ignore[operator]
+            assert found.sys_flag & ~MASKS == fields["sys_flag"] & ~MASKS
         elif name == "properties":
             assert isinstance(value, bytes)
             table = found.property_table()
@@ -67,14 +68,14 @@ def test_a_record_is_read_as_it_was_written(
 
 
 @given(st.lists(records(), max_size=5))
-def test_records_in_a_row_are_read_in_a_row(written: list[tuple[bytes, dict[str, object]]]) -> None:
+def test_records_in_a_row_are_read_in_a_row(written: list[tuple[bytes, dict[str, Any]]]) -> None:
     found = decode_all(b"".join(data for data, _ in written))
     assert [each.data for each in found] == [data for data, _ in written]
 
 
 @given(records(), st.data())
 def test_a_damaged_record_is_a_record_or_a_protocol_error(
-    written: tuple[bytes, dict[str, object]], data: st.DataObject
+    written: tuple[bytes, dict[str, Any]], data: st.DataObject
 ) -> None:
     damaged = bytearray(written[0])
     for place, value in data.draw(

@@ -23,4 +23,4 @@ class Advertised:
         """The port is this one."""
         self.address = format_address(self._host, port)
         self.packed = pack_host(self._host, port)
-        self.hex = self.packed.hex().upper()
+        self.hex = self.packed.hex().upper().encode()

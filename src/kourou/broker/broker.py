@@ -41,13 +41,14 @@ from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, Timer
 from kourou.doors.files import Files
 from kourou.doors.network import Network
-from kourou.errors import ConfigError, DiskFault
+from kourou.errors import Busy, ConfigError, DiskFault, StoreError
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.message_id import UniqueIds
 from kourou.remoting.answer import Handler
 from kourou.remoting.client import Client
 from kourou.remoting.server import Server
 from kourou.remoting.tick import Tick
+from kourou.store.flush import Background
 from kourou.store.store import Store
 
 FAST_PORT_BELOW: Final = 2
@@ -69,13 +70,17 @@ class Broker:
         chance: Chance,
         process_id: int,
         tick: Tick | None = None,
+        background: Background | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config
         self._network = network
         self._clock = clock
         self._tick = tick or Tick(loop)
-        self._background = BackgroundThread(loop)
+        self._thread: BackgroundThread | None = None
+        if background is None:
+            self._thread = BackgroundThread(loop)
+            background = self._thread.run
         self._advertised = Advertised(config.advertised_host, config.port)
         self._servers: list[Server] = []
         self._timers: list[Timer] = []
@@ -88,7 +93,7 @@ class Broker:
             files=files,
             clock=clock,
             defer=self._tick.at_end,
-            background=self._background.run,
+            background=background,
         )
         self.topics = Topics(config, StateFile(files, f"{folder}/topics.json"), clock)
         self.groups = Groups(config, StateFile(files, f"{folder}/subscriptionGroup.json"), clock)
@@ -192,14 +197,14 @@ class Broker:
         await self._close()
 
     async def _close(self) -> None:
-        for server in self._servers:
-            await server.stop()
-        self._servers = []
+        servers, self._servers = self._servers, []
+        await asyncio.gather(*(server.stop() for server in servers))
         await self._client.close()
         if self._is_loaded:
             self._save_offsets()
         self.store.close()
-        self._background.close()
+        if self._thread is not None:
+            self._thread.close()
 
     async def _listen(self) -> None:
         """The main port and, two below it, the fast one; any free pair when port 0 is asked for."""
@@ -245,7 +250,7 @@ class Broker:
     def _save_offsets(self) -> None:
         try:
             self.offsets.save(self._clock.now_ms())
-        except OSError as error:
+        except (Busy, StoreError) as error:
             logger.error("consumer offsets are not saved: %s; trying again soon", error)
 
     def _make_address_list(self) -> AddressList | None:

@@ -7,7 +7,6 @@ and is not served here is refused, never ignored.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
@@ -18,6 +17,7 @@ from kourou.errors import ConfigError
 from kourou.protocol.names import TOPIC_CHARACTERS_MAX, server_name_fault
 from kourou.remoting.address import parse_address
 from kourou.remoting.config import ServerConfig
+from kourou.remoting.listen_settings import LISTEN_KEYS, ListenSettings
 from kourou.store.config import StoreConfig
 
 PERM_PRIORITY: Final = 8
@@ -27,18 +27,16 @@ PERM_INHERIT: Final = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(ListenSettings):
     """One broker's settings. Times are in the unit their key has in the original."""
 
     broker_name: str = "kourou"
     cluster_name: str = "DefaultCluster"
     broker_id: int = 0
     advertised_host: str = "127.0.0.1"
-    host: str = "127.0.0.1"
     port: int = 10911
     fast_port_enabled: bool = True
     name_servers: tuple[str, ...] = ()
-    insecure: bool = False
 
     store_path: str = "kourou-data/store"
     commit_log_path: str = ""
@@ -85,17 +83,14 @@ class BrokerConfig:
     connections_per_peer_max: int = 2_000
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, what in (("broker_name", "brokerName"), ("cluster_name", "brokerClusterName")):
             fault = server_name_fault(getattr(self, name))
             if fault is not None:
                 raise ConfigError(f"{what}: {fault}")
         for address in self.name_servers:
             parse_address(address)
-        if not self.insecure and not _is_loopback(self.host):
-            raise ConfigError(
-                f"bindAddress {self.host} can be reached by other machines, and this broker does not ask who "
-                f"they are: bind to 127.0.0.1 or ::1, or say insecure=true if the network is yours"
-            )
+        self.check_exposure("bindAddress", self.host, "read and write messages")
         if self.fast_port_enabled and 0 < self.port < 3:
             raise ConfigError(f"listenPort {self.port}: the fast port is two below it; use 3 or more")
         if self.ask_address_server and not self.address_server:
@@ -126,20 +121,12 @@ class BrokerConfig:
     def server(self, port: int) -> ServerConfig:
         """A listener's share of these settings."""
         return ServerConfig(
-            host=self.host,
+            host=self.host.strip("[]"),
             port=port,
+            tls=self.tls(),
             connections_max=self.connections_max,
             connections_per_peer_max=self.connections_per_peer_max,
         )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _addresses() -> Kind:
@@ -149,20 +136,17 @@ def _addresses() -> Kind:
     return Kind("host:port, several parted by ';'", parse, lambda value: ";".join(value))
 
 
-_PORT = whole_number(0, 65535)
 _MILLISECONDS = whole_number(1, 24 * 3600 * 1000)
 _NAME = text(f"1 to {TOPIC_CHARACTERS_MAX} of the characters ^[%|a-zA-Z0-9_-]+$")
 
 _KEYS: Final = (
+    *LISTEN_KEYS,
     Key("brokerName", "broker_name", _NAME),
     Key("brokerClusterName", "cluster_name", _NAME),
     Key("brokerId", "broker_id", whole_number(0, 0)),
     Key("brokerIP1", "advertised_host", text("the address clients are to connect to")),
-    Key("bindAddress", "host", text("the address to listen on")),
-    Key("listenPort", "port", _PORT),
     Key("fastPortEnable", "fast_port_enabled", yes_no()),
     Key("namesrvAddr", "name_servers", _addresses(), also_environment=("NAMESRV_ADDR",)),
-    Key("insecure", "insecure", yes_no()),
     Key("storePathRootDir", "store_path", text("a folder", bool)),
     Key("storePathCommitLog", "commit_log_path", text("a folder")),
     Key("mappedFileSizeCommitLog", "segment_bytes", whole_number(64 * 1024, 1 << 40)),

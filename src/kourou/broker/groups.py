@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from kourou.broker.config import BrokerConfig
 from kourou.broker.state_file import StateFile
 from kourou.doors.clock import Clock
-from kourou.errors import NotFound, Refused
+from kourou.errors import Busy, NotFound, Refused
 from kourou.protocol.bodies import DataVersion, GroupTable, SubscriptionGroupConfig
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.names import SYSTEM_GROUPS, group_fault, printable
@@ -62,8 +62,11 @@ class Groups:
                 f"not created by themselves there (autoCreateSubscriptionGroup=false)",
             )
         group = self._table[name] = SubscriptionGroupConfig(group_name=name)
-        self._changed()
         logger.info("consumer group %s created", name)
+        try:
+            self._changed()
+        except Busy as error:  # reading goes on when the disk is full; it is saved with the next change
+            logger.warning("consumer group %s is not saved yet: %s", name, error)
         return group
 
     def _changed(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 
 from kourou.broker.state_file import StateFile
+from kourou.errors import Busy, StoreError
 from kourou.protocol.bodies import ConsumerOffsets, DataVersion
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class CommittedOffsets:
             self._kept.data_version = (self._kept.data_version or DataVersion()).next(now_ms)
             try:
                 self._file.save(self._kept)
-            except OSError:
+            except (Busy, StoreError):
                 self._dirty = True  # a full disk may have room again next time
                 raise
 

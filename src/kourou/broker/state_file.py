@@ -3,18 +3,23 @@
 Written whole and atomically, with the previous generation beside it as `.bak`; read leniently, because
 Apache writes integer keys without quotes. A file that cannot be read falls back to the previous
 generation; when that one is unreadable too, starting would throw away what it held, so it is an error.
+Here errors of the disk become ours: a full one is Busy, since a later try may find room.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from kourou.doors.files import Files
-from kourou.errors import Corrupt, MQError, ProtocolError
+from kourou.errors import Busy, Corrupt, DiskFault, ProtocolError, StoreError
 from kourou.protocol import fastjson
+from kourou.protocol.codes import ResponseCode
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 logger = logging.getLogger(__name__)
 
@@ -33,23 +38,33 @@ class StateFile:
         previous_path = self._path + ".bak"
         try:
             state = self._read(self._path, kind)
-        except MQError as damage:
+        except ProtocolError as damage:
             state = self._previous(previous_path, kind, damage)
             logger.warning("%s is unreadable (%s); using %s", self._path, damage, previous_path)
             return state
         return state if state is not None else self._read(previous_path, kind)
 
     def save(self, state: msgspec.Struct) -> None:
-        """Replace the file; a crash leaves either the old or the new one, whole."""
-        self._files.write_atomically(self._path, msgspec.json.format(msgspec.json.encode(state), indent=1))
+        """Replace the file; a crash leaves either the old or the new one, whole. Raises Busy, DiskFault."""
+        data = msgspec.json.format(msgspec.json.encode(state), indent=1)
+        try:
+            self._files.write_atomically(self._path, data)
+        except OSError as error:
+            what = f"{self._path} cannot be written: {error.strerror or error}"
+            if error.errno in NO_ROOM:
+                raise Busy(ResponseCode.SERVICE_NOT_AVAILABLE, f"{what}; free some space") from None
+            raise DiskFault(f"{what}; see to the disk") from None
 
     def _read(self, path: str, kind: type[State]) -> State | None:
         if not self._files.exists(path):
             return None
-        data = self._files.read(path)
+        try:
+            data = self._files.read(path)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror or error}") from None
         return fastjson.decode(data, kind) if data.strip() else None
 
-    def _previous(self, path: str, kind: type[State], damage: MQError) -> State:
+    def _previous(self, path: str, kind: type[State], damage: ProtocolError) -> State:
         try:
             state = self._read(path, kind)
         except ProtocolError as error:

@@ -15,7 +15,7 @@ import msgspec
 from kourou.broker.config import PERM_INHERIT, PERM_READ, PERM_WRITE, BrokerConfig
 from kourou.broker.state_file import StateFile
 from kourou.doors.clock import Clock
-from kourou.errors import NotFound, Refused
+from kourou.errors import Busy, NotFound, Refused, StoreError
 from kourou.protocol import names
 from kourou.protocol.bodies import DataVersion, TopicConfig, TopicTable
 from kourou.protocol.codes import ResponseCode
@@ -76,11 +76,18 @@ class Topics:
         self._listeners.append(listener)
 
     def save(self, topics: Mapping[str, TopicConfig]) -> None:
-        """Create or replace these topics, durably before it returns."""
+        """Create or replace these topics, durably before it returns; all or none."""
         changed = {name: topic for name, topic in topics.items() if self._table.get(name) != topic}
         if changed:
+            before = {name: self._table[name] for name in changed if name in self._table}
             self._table.update(changed)
-            self._changed()
+            try:
+                self._changed()
+            except (Busy, StoreError):
+                for name in changed:
+                    del self._table[name]
+                self._table.update(before)
+                raise
 
     def create_for_send(
         self, name: str, default_topic: str, queues_wanted: int, sys_flag: int
@@ -109,11 +116,19 @@ class Topics:
         return topic
 
     def ensure(self, name: str, queues: int, perm: int, sys_flag: int = 0) -> TopicConfig:
-        """The topic `name`, made with these settings when it is not there."""
+        """The topic `name`, made with these settings when it is not there.
+
+        For topics that make themselves: on a full disk it is there all the same, and saved with the next
+        change.
+        """
         topic = self._table.get(name)
         if topic is None:
             topic = _topic(name, queues, perm, sys_flag)
-            self.save({name: topic})
+            try:
+                self.save({name: topic})
+            except Busy as error:
+                self._table[name] = topic
+                logger.warning("topic %s is not saved yet: %s", name, error)
         return topic
 
     def set_ordered(self, ordered: Iterable[str]) -> None:
@@ -130,7 +145,10 @@ class Topics:
         }
         if changed:
             self._table.update(changed)
-            self._keep()
+            try:
+                self._keep()
+            except Busy as error:
+                logger.warning("the order of topics is not saved yet: %s", error)
 
     def _changed(self) -> None:
         self._keep()

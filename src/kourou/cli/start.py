@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import click
 
@@ -72,8 +71,8 @@ def start(
 
 def _welcome(name_server: str, broker: str, folder: str) -> str:
     host, _, port = broker.rpartition(":")
-    shown = os.path.relpath(folder) if Path(folder).is_relative_to(Path.cwd()) else folder
-    more = "" if name_server == "127.0.0.1:9876" else f" -n {name_server}"
+    near = os.path.relpath(folder)
+    shown = folder if near.startswith("..") else near
     return (
         f"kourou is ready\n"
         f"  name server  {name_server}\n"
@@ -81,8 +80,8 @@ def _welcome(name_server: str, broker: str, folder: str) -> str:
         f"  data         {shown}\n"
         f"\n"
         f"Try, in another terminal:\n"
-        f"  kourou message send{more} greetings 'hello, world'\n"
-        f"  kourou message tail{more} greetings --from earliest\n"
+        f"  kourou message send -n {name_server} greetings 'hello, world'\n"
+        f"  kourou message tail -n {name_server} greetings --from earliest\n"
         f"\n"
         f"Ctrl-C stops it cleanly."
     )

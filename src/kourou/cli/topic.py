@@ -47,15 +47,12 @@ def create(
     if broker and cluster:
         raise click.UsageError("-b and -c both say where; give one of them")
     wanted = operations.TopicSettings(settings.checked_topic(name), read_queues, write_queues, int(perm))
-    with cluster_at(name_server if not broker else name_server or broker) as connected:
-        addresses = (
-            [broker]
-            if broker
-            else [
-                master.address
-                for master in connected.driver.run(operations.masters(connected.name_servers, cluster))
-            ]
-        )
+    with cluster_at(name_server or broker) as connected:  # a broker's address is enough to reach that broker
+        if broker:
+            addresses = [broker]
+        else:
+            masters = connected.driver.run(operations.masters(connected.name_servers, cluster))
+            addresses = [master.address for master in masters]
         for address in addresses:
             connected.driver.run(operations.create_topic(address, wanted))
     rows = [

@@ -7,12 +7,11 @@ for asyncio does not pay for it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kourou.client.steps import Call, Collect, Launch, Operation, Pause, Result, Settled, Step
+from kourou.client.steps import Call, Collect, Launch, Operation, Result, Settled, Step
 from kourou.doors.clock import Clock, RealClock
 from kourou.errors import MQError, Unreachable
 from kourou.protocol.command import Command
@@ -30,9 +29,9 @@ POLL_SECONDS = 1.0
 class BlockingDriver:
     """Runs operations on plain sockets, in the thread that asks. Any number of threads may ask at once."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, client: BlockingClient | None = None, clock: Clock | None = None) -> None:
         self._clock = clock or RealClock()
-        self._client = BlockingClient(clock=self._clock)
+        self._client = client or BlockingClient(clock=self._clock)
         self._settled: Settled = []
 
     def run(self, operation: Operation[Result]) -> Result:
@@ -48,6 +47,8 @@ class BlockingDriver:
         except StopIteration as done:
             result: Result = done.value
             return result
+        finally:
+            operation.close()  # at once, when the wait was interrupted or cancelled
 
     def close(self) -> None:
         self._client.close()
@@ -60,26 +61,23 @@ class BlockingDriver:
         if isinstance(step, Launch):
             call, then = step.call, partial(_keep, self._settled, step.token)
             return self._client.call_soon(call.address, call.command, call.timeout, then)
-        if isinstance(step, Collect):
-            return self._collect(step.timeout)
-        threading.Event().wait(step.seconds)  # nobody sets it
-        return None
+        return self._collect(step.timeout)
 
-    def _collect(self, timeout: float | None) -> Settled:
-        deadline = None if timeout is None else self._clock.monotonic() + timeout
+    def _collect(self, timeout: float) -> Settled:
+        deadline = self._clock.monotonic() + timeout
         while not self._settled:
-            remaining = POLL_SECONDS if deadline is None else deadline - self._clock.monotonic()
+            remaining = deadline - self._clock.monotonic()
+            self._client.poll(max(0.0, min(remaining, POLL_SECONDS)))
             if remaining <= 0:
                 break
-            self._client.poll(min(remaining, POLL_SECONDS))
         return _taken(self._settled)
 
 
 class AsyncDriver:
     """Runs operations on the running event loop. Any number of tasks may ask at once."""
 
-    def __init__(self) -> None:
-        self._client: Client | None = None
+    def __init__(self, client: Client | None = None) -> None:
+        self._client = client
         self._settled: Settled = []
         self._arrival: asyncio.Future[None] | None = None
 
@@ -96,6 +94,8 @@ class AsyncDriver:
         except StopIteration as done:
             result: Result = done.value
             return result
+        finally:
+            operation.close()  # at once, when the wait was interrupted or cancelled
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -111,9 +111,7 @@ class AsyncDriver:
         if isinstance(step, Launch):
             call = step.call
             return client.call_soon(call.address, call.command, call.timeout, self._keeper(step.token))
-        if isinstance(step, Collect):
-            return await self._collect(step)
-        return await self._pause(step)
+        return await self._collect(step)
 
     def _connected(self) -> Client:
         """The client of the loop that runs now; made here because none may run when a producer is made."""
@@ -144,11 +142,6 @@ class AsyncDriver:
             finally:
                 self._arrival = None
         return _taken(self._settled)
-
-    async def _pause(self, step: Pause) -> None:
-        import asyncio
-
-        await asyncio.sleep(step.seconds)
 
 
 def _keep(settled: Settled, token: Hashable, outcome: Command | Exception) -> None:

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from kourou.client import operations, settings
 from kourou.client.operations import Subscription
 from kourou.client.presence import Presence, client_id
-from kourou.client.routes import LOOKUP_SECONDS, MASTER, NameServers, Route, Routes
+from kourou.client.routes import LOOKUP_SECONDS, MASTER, REFRESH_SECONDS, NameServers, Route, Routes
 from kourou.client.steps import Call, Collect, Launch, Operation, Settled
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock
@@ -44,6 +44,7 @@ SUSPEND_SECONDS = 15.0
 """How long a broker may hold a pull that finds nothing."""
 PULL_TIMEOUT_SECONDS = 30.0
 BATCH_MESSAGES = 32
+CONNECT_SECONDS_MAX = 3.0
 AGAIN_SECONDS = 1.0
 """Until a lane that failed, or whose broker is busy, is tried again."""
 NOT_HELD_SECONDS = 0.1
@@ -53,7 +54,7 @@ _log = logging.getLogger("kourou.client")
 
 
 class _InFlight(NamedTuple):
-    """What a pull was launched for: a seek in the meantime makes its outcome worthless."""
+    """Which pull of which queue: after a seek, or another pull, its outcome is worthless."""
 
     queue: MessageQueue
     generation: int
@@ -91,6 +92,11 @@ class Lane:
     def position(self) -> int | None:
         """The next message to hand out; None before the first look."""
         return self.buffered[0].queue_offset if self.buffered else self.fetch_offset
+
+    def current_failure(self, now: float) -> MQError | None:
+        """What keeps this queue from being read. A pull that is out for long is being held: all is well."""
+        is_held = self.pulling and now - self.launched_at > CONNECT_SECONDS_MAX
+        return None if is_held else self.failure
 
     def move_to(self, queue_offset: int) -> None:
         """Go on there; what is buffered or in flight is forgotten."""
@@ -146,29 +152,38 @@ class Reading:
         self._check_open()
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         while True:
-            yield from self._launch_pulls()
-            taken = self._take(messages_max)
-            if taken:
-                yield from self._launch_pulls()  # these travel while the caller works
+            if not (self._ready and len(self._ready[0].buffered) > messages_max):
+                yield from self._launch_pulls(self._soon_empty(messages_max))
+            # No step lies between taking messages and returning them: nothing can fail or be cancelled there.
+            if taken := self._take(messages_max):
                 return taken
-            wait = self._time_to_wait(deadline)
-            settled: Settled = yield Collect(wait)
+            settled: Settled = yield Collect(self._time_to_wait(deadline))
             self._settle(settled)
             if deadline is not None and not self._ready and self._clock.monotonic() >= deadline:
                 self._raise_if_all_failed()
                 return []
 
     def commit(self) -> Operation[None]:
-        """Store at the brokers, for the group, that everything handed out so far is done."""
+        """Store at the brokers, for the group, that everything handed out so far is done.
+
+        Every queue is tried; then the first failure is raised, if there was one.
+        """
         self._check_open()
-        route = self._route
+        failure: MQError | None = None
         for lane in self._lanes.values():
             position = lane.position
-            if route is None or position is None or position == lane.committed:
+            if position is None or position == lane.committed:
                 continue
-            address = route.master(lane.queue.broker_name)
-            yield from operations.commit_offset(address, lane.queue, self.group, position)
-            lane.committed = position
+            try:
+                assert self._route is not None
+                address = self._route.master(lane.queue.broker_name)
+                yield from operations.commit_offset(address, lane.queue, self.group, position)
+            except MQError as error:
+                failure = failure or error
+            else:
+                lane.committed = position
+        if failure is not None:
+            raise failure
 
     def seek(self, where: int | Start, queue: MessageQueue | None) -> Operation[None]:
         """Go on somewhere else, in one queue or in all."""
@@ -242,17 +257,33 @@ class Reading:
 
     # --------------------------------------------------------------------------------------------- pulling
 
-    def _launch_pulls(self) -> Operation[None]:
+    def _launch_pulls(self, soon_empty: set[MessageQueue]) -> Operation[None]:
+        """Ask for more wherever nothing is left, or will be when the caller has got what it asked for."""
         yield from self._look_up_queues()
         now = self._clock.monotonic()
         for lane in self._present():
-            if lane.pulling or lane.buffered or lane.not_before > now:
+            if lane.pulling or lane.not_before > now:
+                continue
+            if lane.buffered and lane.queue not in soon_empty:
                 continue
             try:
                 yield from self._find_start(lane)
                 yield from self._launch(lane)
             except Unreachable as error:
                 self._set_back(lane, error)
+            except MQError:
+                lane.not_before = now + AGAIN_SECONDS  # others shall not suffer for it all the time
+                raise
+
+    def _soon_empty(self, messages_max: int) -> set[MessageQueue]:
+        """The queues whose buffer the next `messages_max` messages exhaust."""
+        exhausted = set()
+        for lane in self._ready:
+            messages_max -= len(lane.buffered)
+            if messages_max < 0:
+                break
+            exhausted.add(lane.queue)
+        return exhausted
 
     def _launch(self, lane: Lane) -> Operation[None]:
         assert lane.fetch_offset is not None
@@ -267,9 +298,10 @@ class Reading:
             count=BATCH_MESSAGES,
             suspend=SUSPEND_SECONDS,
         )
-        lane.pulling = True
+        lane.generation += 1
         lane.launched_at = self._clock.monotonic()
         yield Launch(_InFlight(lane.queue, lane.generation), Call(address, command, PULL_TIMEOUT_SECONDS))
+        lane.pulling = True
 
     def _settle(self, settled: Settled) -> None:
         """Take in what pulls have brought; raises what is beyond repair only after all of it is in."""
@@ -330,7 +362,8 @@ class Reading:
                 lane.queue.broker_name,
                 error,
             )
-        lane.failure = error
+        lane.failure = None if isinstance(error, Busy) else error
+        lane.pulling = False
         lane.broker_id = MASTER
         self._routes.doubt(self.topic)
 
@@ -344,19 +377,18 @@ class Reading:
                 self._ready.popleft()
         return taken
 
-    def _time_to_wait(self, deadline: float | None) -> float | None:
-        """Until the deadline, or until a lane that was set back may be tried again."""
+    def _time_to_wait(self, deadline: float | None) -> float:
+        """Until the deadline, or something is to be done: try a lane again, renew the route."""
         now = self._clock.monotonic()
         moments = [lane.not_before for lane in self._present() if not lane.pulling and not lane.buffered]
+        moments.append(now + (REFRESH_SECONDS if self._present() else AGAIN_SECONDS))
         if deadline is not None:
             moments.append(deadline)
-        if not moments:
-            return None if self._present() else AGAIN_SECONDS
         return max(min(moments) - now, 0.0)
 
     def _raise_if_all_failed(self) -> None:
-        lanes = self._present()
-        failures = [lane.failure for lane in lanes if lane.failure is not None]
+        lanes, now = self._present(), self._clock.monotonic()
+        failures = [failure for lane in lanes if (failure := lane.current_failure(now)) is not None]
         if failures and len(failures) == len(lanes):
             raise failures[0]
 

@@ -28,6 +28,9 @@ LOOKUP_SECONDS = 3.0
 KNOWN_LOOKUP_SECONDS = 1.0
 """For a route that is only to be refreshed: whoever has one does not wait longer for a newer one."""
 
+AGAIN_SECONDS = 3.0
+"""Until somebody asks again for a route that nobody could tell."""
+
 DEFAULT_TOPIC_QUEUES_MAX = 4
 MASTER = 0
 READABLE, WRITABLE = 4, 2
@@ -180,15 +183,17 @@ class Routes:
 
     def _current(self, topic: str, deadline: float) -> Operation[Route]:
         known = self._known.get(topic)
+        now = self._clock.monotonic()
         if known is None:
             body = yield from self.ask(topic, self._time_left(deadline))
-        elif self._clock.monotonic() < known.fresh_until:
+        elif now < known.fresh_until:
             return known.route
         else:
+            # Whoever comes by while we ask goes on with the old one, and so do we if nobody can tell.
+            known.fresh_until = now + AGAIN_SECONDS
             try:
                 body = yield from self.ask(topic, min(self._time_left(deadline), KNOWN_LOOKUP_SECONDS))
             except (NotFound, Unreachable):
-                known.fresh_until = self._clock.monotonic() + REFRESH_SECONDS / 10
                 return known.route
         return self._keep(Route(topic, body))
 

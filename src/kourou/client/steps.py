@@ -5,7 +5,6 @@ result; a step that fails is thrown in as the MQError it failed with. What to se
 when that fails is therefore written once, and `drive.py` runs it blocking or async.
 
     Call      one request; sent its reply (None when one-way)
-    Pause     some time passes; sent None
     Launch    a request starts, nobody waits for it yet; sent None
     Collect   sent what came of launched requests: [(token, reply or MQError), ...], empty when time ran out
 """
@@ -27,10 +26,6 @@ class Call(NamedTuple):
     one_way: bool = False
 
 
-class Pause(NamedTuple):
-    seconds: float
-
-
 class Launch(NamedTuple):
     token: Hashable
     """Comes back with the outcome."""
@@ -38,11 +33,11 @@ class Launch(NamedTuple):
 
 
 class Collect(NamedTuple):
-    timeout: float | None
-    """Seconds to wait for the first outcome; None waits as long as it takes."""
+    timeout: float
+    """Seconds to wait for the first outcome."""
 
 
-Step: TypeAlias = Call | Pause | Launch | Collect
+Step: TypeAlias = Call | Launch | Collect
 Settled: TypeAlias = list[tuple[Hashable, Command | MQError]]
 
 Result = TypeVar("Result")

@@ -47,14 +47,15 @@ class Kind(NamedTuple):
 class Key(NamedTuple):
     """One setting: RocketMQ's name for it, the field it fills, what is accepted.
 
-    `remote` marks the few that a peer may change while the server runs; `also_environment` names
-    variables of the original that mean the same (`NAMESRV_ADDR`).
+    `remote` marks the few that a peer may change while the server runs, `secret` those that are never
+    shown; `also_environment` names variables of the original that mean the same (`NAMESRV_ADDR`).
     """
 
     name: str
     field: str
     kind: Kind
     remote: bool = False
+    secret: bool = False
     also_environment: tuple[str, ...] = ()
 
 
@@ -170,9 +171,9 @@ class Vocabulary:
             ) from None
 
     def as_properties(self, config: object) -> str:
-        """Every setting of `config` under RocketMQ's names, one `key=value` a line, sorted."""
-        lines = (f"{key.name}={key.kind.show(getattr(config, key.field))}" for key in self.keys.values())
-        return "".join(line + "\n" for line in sorted(lines))
+        """Every setting of `config` under RocketMQ's names, `key=value` lines, sorted; secrets left out."""
+        keys = sorted(key for key in self.keys.values() if not key.secret)
+        return java_properties.format({key.name: key.kind.show(getattr(config, key.field)) for key in keys})
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class Settings:
             (
                 key.name,
                 Setting(
-                    key.kind.show(getattr(config, key.field)),
+                    "******" if key.secret else key.kind.show(getattr(config, key.field)),
                     self.given[key.field].origin if key.field in self.given else "default",
                 ),
             )

@@ -17,7 +17,7 @@ from kourou.doors.network import Network
 from kourou.remoting.address import format_address
 from kourou.remoting.http import HttpServer, Page
 
-_LIST_PATH: Final = re.compile(r"/rocketmq/nsaddr(-[^/?]+)?")
+_LIST_PATH: Final = re.compile(r"/rocketmq/nsaddr(-[^/]+)?")
 
 
 class AddressPage:
@@ -27,7 +27,7 @@ class AddressPage:
         host, _, port = listen.rpartition(":")
         self._host = host.strip("[]")
         self._served = ";".join(each.strip() for each in served.split(";") if each.strip())
-        self._server = HttpServer(self._page, self._host, int(port), network=network, clock=clock)
+        self._server = HttpServer(self._page, network=network, clock=clock, host=self._host, port=int(port))
 
     async def start(self) -> None:
         await self._server.start()
@@ -40,6 +40,4 @@ class AddressPage:
         return format_address(self._host, self._server.port)
 
     def _page(self, path: str) -> Page | None:
-        if not _LIST_PATH.fullmatch(path.partition("?")[0]):
-            return None
-        return Page(self._served + "\n")
+        return Page(self._served.encode() + b"\n") if _LIST_PATH.fullmatch(path) else None

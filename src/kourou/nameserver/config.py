@@ -1,8 +1,8 @@
 """The name server's settings: its defaults, their RocketMQ names, and what hangs together.
 
 `KEYS` reads the original's `namesrv.conf` unchanged. A few settings are ours: `insecure`, `addressServer`,
-`addressServerList`, `productEnvAddress`, `productEnvAddressServer`. TLS keys carry the names that the
-original takes as system properties. What a peer may change while the server runs is marked `remote`.
+`addressServerList`, `productEnvAddress`, `productEnvAddressServer`. What a peer may change while the server
+runs is marked `remote`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from kourou.doors.configuration import (
     Key,
     Settings,
     Vocabulary,
-    one_of,
     read_settings,
     text,
     whole_number,
@@ -25,15 +24,16 @@ from kourou.doors.configuration import (
 )
 from kourou.doors.files import Files
 from kourou.errors import ConfigError
+from kourou.remoting.listen_settings import LISTEN_KEYS, ListenSettings
+
+_DANGER: Final = "change routes and settings"
 
 
 @dataclass(frozen=True, kw_only=True)
-class NameServerConfig:
+class NameServerConfig(ListenSettings):
     """What one name server is told at its start. Raises ConfigError when settings contradict each other."""
 
-    host: str = "127.0.0.1"
     port: int = 9876
-    insecure: bool = False
     kv_config_path: str = "kourou-data/namesrv/kvConfig.json"
     config_store_path: str = ""
     config_black_list: str = ""
@@ -59,17 +59,12 @@ class NameServerConfig:
 
     idle_seconds: int = 120
     backlog: int = 1024
-    tls_mode: str = "disabled"
-    tls_certificate: str = ""
-    tls_key: str = ""
-    tls_key_password: str = ""
-    tls_trust: str = ""
-    tls_client_certificate: str = "none"
 
     def __post_init__(self) -> None:
-        self._check_exposure("bindAddress", self.host)
+        super().__post_init__()
+        self.check_exposure("bindAddress", self.host, _DANGER)
         if self.address_server:
-            self._check_exposure("addressServer", host_of(self.address_server))
+            self.check_exposure("addressServer", host_of(self.address_server), _DANGER)
         if self.address_server and not self.address_server_list and _is_unspecified(self.host):
             raise ConfigError(
                 f"the address server cannot hand out {self.host}:{self.port}: nobody can connect to that; "
@@ -80,26 +75,6 @@ class NameServerConfig:
                 "clusterTest=true asks the production name server for topics unknown here: say where it is "
                 "with productEnvAddress (host:port;host:port) or productEnvAddressServer (host:port)"
             )
-        if self.tls_mode != "disabled" and not (self.tls_certificate and self.tls_key):
-            raise ConfigError(
-                f"tls.server.mode={self.tls_mode} needs tls.server.certPath and tls.server.keyPath; "
-                "there is no built-in test certificate"
-            )
-        if self.tls_client_certificate != "none" and not self.tls_trust:
-            raise ConfigError(
-                f"tls.server.need.client.auth={self.tls_client_certificate} needs tls.server.trustCertPath: "
-                "the certificates that clients' ones are checked against"
-            )
-
-    def _check_exposure(self, key: str, host: str) -> None:
-        knows_its_peers = self.tls_mode == "enforcing" and self.tls_client_certificate == "require"
-        if self.insecure or is_loopback(host) or (key == "bindAddress" and knows_its_peers):
-            return
-        raise ConfigError(
-            f"{key} {host} would let anyone on the network change routes and settings. Three ways out: "
-            "listen on 127.0.0.1; let peers show a certificate (tls.server.mode=enforcing with "
-            "tls.server.need.client.auth=require); or accept the risk with --insecure (insecure=true)"
-        )
 
 
 def load_config(
@@ -115,15 +90,6 @@ def load_config(
     """
     settings = read_settings(KEYS, files=files, path=path, environment=environment, flags=flags)
     return settings.build(NameServerConfig), settings
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def host_of(address: str) -> str:
@@ -158,13 +124,7 @@ KEYS: Final = Vocabulary(
     "name server",
     "KOUROU_NAMESERVER_",
     [
-        Key(
-            "bindAddress",
-            "host",
-            text("a host name or address", lambda given: bool(given) and not set(given) & _ODD),
-        ),
-        Key("listenPort", "port", whole_number(0, 65535)),
-        Key("insecure", "insecure", yes_no()),
+        *LISTEN_KEYS,
         Key("kvConfigPath", "kv_config_path", text("a path", bool)),
         Key("configStorePath", "config_store_path", _PATH),
         Key("configBlackList", "config_black_list", _PLAIN),
@@ -196,14 +156,6 @@ KEYS: Final = Vocabulary(
         Key("addressServerList", "address_server_list", _ADDRESSES),
         Key("serverChannelMaxIdleTimeSeconds", "idle_seconds", whole_number(1, 86_400)),
         Key("serverSocketBacklog", "backlog", whole_number(1, 65_535)),
-        Key("tls.server.mode", "tls_mode", one_of("disabled", "permissive", "enforcing")),
-        Key("tls.server.certPath", "tls_certificate", _PATH),
-        Key("tls.server.keyPath", "tls_key", _PATH),
-        Key(
-            "tls.server.keyPassword", "tls_key_password", text("a password")._replace(show=lambda _: "******")
-        ),
-        Key("tls.server.trustCertPath", "tls_trust", _PATH),
-        Key("tls.server.need.client.auth", "tls_client_certificate", one_of("none", "optional", "require")),
     ],
     without_effect={
         # threads and their queues: there is one thread here

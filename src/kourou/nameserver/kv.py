@@ -96,7 +96,7 @@ class KeyValues:
         self._table = table
 
     def _make_folder(self, folder: str) -> None:
-        """Make it so that a power cut does not take it away again: each new name is synced into its folder."""
+        """Make it so that a power cut does not take it away: each new name is synced into its folder."""
         if folder and not self._files.is_folder(folder):  # "" is where the process stands
             parent = os.path.dirname(folder)
             self._make_folder(parent)

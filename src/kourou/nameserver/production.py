@@ -2,19 +2,20 @@
 
 Their addresses are given (`productEnvAddress`), or fetched from an HTTP address server under the name of
 the environment (`productEnvAddressServer`, `productEnvName`), again every two minutes; the last good list is
-kept. Nothing waits: a client's question is parked until production has spoken, for three seconds at most.
+kept. Nothing waits: a client's question is parked until production has spoken, for two seconds at most.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote
 
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, Timer
+from kourou.doors.network import Network
 from kourou.errors import MQError
 from kourou.nameserver.config import NameServerConfig
 from kourou.protocol.codes import RequestCode, ResponseCode
@@ -24,12 +25,12 @@ from kourou.remoting.address import parse_address
 from kourou.remoting.client import Client
 from kourou.remoting.http import fetch_text
 
-ANSWER_SECONDS: Final = 3.0
+ANSWER_SECONDS: Final = 2.0
+"""Less than the 3 s a client waits for us, so that it hears an answer and not silence."""
+
 FETCH_SECONDS: Final = 120.0
 QUESTIONS_MAX: Final = 1_000
 """Open at once; what comes on top is answered 'unknown' right away."""
-
-Fetch = Callable[[str, float], Awaitable[str]]
 
 logger = logging.getLogger(__name__)
 
@@ -42,16 +43,16 @@ class Production:
         config: NameServerConfig,
         *,
         client: Client,
+        network: Network,
         clock: Clock,
         chance: Chance,
-        fetch: Fetch = fetch_text,
     ) -> None:
         self._addresses = [each for each in config.product_env_address.split(";") if each]
         self._page = _page(config)
         self._client = client
         self._clock = clock
         self._chance = chance
-        self._fetch = fetch
+        self._network = network
         self._open = 0
         self._timer: Timer | None = None
         self._fetching: asyncio.Task[None] | None = None
@@ -93,12 +94,14 @@ class Production:
     async def _fetch_addresses(self) -> None:
         assert self._page is not None
         try:
-            text = await self._fetch(self._page, ANSWER_SECONDS)
+            text = await fetch_text(
+                self._page, network=self._network, clock=self._clock, timeout_seconds=ANSWER_SECONDS
+            )
             lines = text.split()
             addresses = [each for each in (lines[0] if lines else "").split(";") if each]
             for each in addresses:
                 parse_address(each)
-        except (MQError, OSError, TimeoutError) as error:
+        except MQError as error:
             logger.warning("no production name servers from %s: %s", self._page, error)
             return
         if addresses:

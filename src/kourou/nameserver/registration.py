@@ -22,6 +22,7 @@ from kourou.remoting.address import parse_address
 FILTER_SERVERS_VERSION: Final = 37
 """3.0.11, the first whose body holds more than the topic table."""
 
+ZLIB_FIRST_BYTE: Final = 0x78
 TOPICS_MAX: Final = 100_000
 NAME_CHARACTERS_MAX: Final = 255
 ADDRESS_CHARACTERS_MAX: Final = 255
@@ -43,7 +44,7 @@ def read_registration(request: Command) -> Registration:
     check_address("broker address", header.broker_address)
     if not 0 <= header.broker_id < 2**63:
         _refuse(f"broker id {header.broker_id} is not in 0 (the master) to 2^63 - 1")
-    body = _body(request, header.compressed)
+    body = _body(request)
     table = body.topic_table
     _check_topics(table.topic_config_table)
     _check_filter_servers(body.filter_server_list)
@@ -122,14 +123,19 @@ def _check_crc(header: RegisterBroker, body: bytes) -> None:
         _refuse(f"crc32 not match: the header says {header.body_crc32}, the body's is {crc}")
 
 
-def _body(request: Command, compressed: bool) -> RegisterBrokerBody:
+def _body(request: Command) -> RegisterBrokerBody:
+    """The body, in the shape its first byte shows.
+
+    The header has a flag for it, but 5.x brokers with `compressedRegister` send a compressed body under
+    `compressed=false` (the original's own name server fails on that).
+    """
     body = request.body
     if not body:
         return RegisterBrokerBody()
+    if body[0] == ZLIB_FIRST_BYTE:
+        return RegisterBrokerBody.decode_compressed(body, request.version)
     if request.version < FILTER_SERVERS_VERSION:
         return RegisterBrokerBody(topic_table=TopicTable.decode(body))
-    if compressed:
-        return RegisterBrokerBody.decode_compressed(body, request.version)
     return RegisterBrokerBody.decode(body)
 
 

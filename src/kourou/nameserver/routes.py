@@ -92,9 +92,9 @@ class Registered(NamedTuple):
 
 
 class Live:
-    """The last sign of life of one broker."""
+    """The last sign of life from one address; `names` are the broker names it registered under."""
 
-    __slots__ = ("connection", "expiry_ms", "ha_address", "last_seen", "version")
+    __slots__ = ("connection", "expiry_ms", "ha_address", "last_seen", "names", "version")
 
     def __init__(
         self,
@@ -103,12 +103,14 @@ class Live:
         version: DataVersion | None,
         connection: object,
         ha_address: str | None,
+        names: set[str],
     ) -> None:
         self.last_seen = last_seen
         self.expiry_ms = expiry_ms
         self.version = version  # None: it has not told us all its topics yet
         self.connection = connection
         self.ha_address = ha_address
+        self.names = names
 
 
 class Broker:
@@ -176,7 +178,7 @@ class Routes:
 
         self._forget_other_ids(broker, said)
         if self._is_stale(broker, said):
-            self._live.pop((said.cluster, said.address), None)
+            self._forget_life(said.cluster, said.address, said.name)
             self._show(broker, before)
             return Registered(ignored=True)
 
@@ -270,8 +272,18 @@ class Routes:
         # registration; taken like this, the topic is served at once and the rest still comes).
         version = said.version if known or len(said.topics) != 1 else None
         expiry_ms = EXPIRY_MS if said.expiry_ms is None else said.expiry_ms
-        self._live[key] = Live(now, expiry_ms, version, connection, said.ha_address)
+        names = {said.name} if live is None else live.names | {said.name}
+        self._live[key] = Live(now, expiry_ms, version, connection, said.ha_address, names)
         return live is None
+
+    def _forget_life(self, cluster: str, address: str, name: str) -> None:
+        """`address` no longer stands for `name`; when that was its last one, it is not alive."""
+        live = self._live.get((cluster, address))
+        if live is not None:
+            live.names.discard(name)
+            if not live.names:
+                del self._live[cluster, address]
+                self._filter_servers.pop((cluster, address), None)
 
     def _note_filter_servers(self, broker: Broker, said: Registration) -> None:
         key = (said.cluster, said.address)
@@ -302,9 +314,7 @@ class Routes:
         """Take brokers out, all at once; returns who should hear of a new lowest id."""
         changes: dict[str, MinIdChange] = {}
         for gone in departures:
-            key = (gone.cluster, gone.address)
-            self._live.pop(key, None)
-            self._filter_servers.pop(key, None)
+            self._forget_life(gone.cluster, gone.address, gone.name)
             broker = self._brokers.get(gone.name)
             if broker is None:
                 continue
@@ -349,30 +359,29 @@ class Routes:
     def expired(self, now: float) -> list[tuple[Departure, object]]:
         """Brokers silent for too long, each with its connection."""
         return [
-            (self._departure(cluster, address), live.connection)
+            (departure, live.connection)
             for (cluster, address), live in self._live.items()
             if live.last_seen + live.expiry_ms / 1000 < now
+            for departure in self._departures(cluster, address, live)
         ]
 
     def connected_by(self, connection: object) -> list[Departure]:
         """Brokers whose last registration came over `connection`."""
         return [
-            self._departure(cluster, address)
+            departure
             for (cluster, address), live in self._live.items()
             if live.connection is connection
+            for departure in self._departures(cluster, address, live)
         ]
 
-    def _departure(self, cluster: str, address: str) -> Departure:
-        for broker in self._brokers.values():
-            for each, held in broker.addresses.items():
-                if held == address and cluster in (broker.cluster, *self._clusters_of(broker.name)):
-                    return Departure(cluster, broker.name, each, address)
-        return Departure(
-            cluster, "", -1, address
-        )  # its id went to another machine: only the live entry is left
+    def _departures(self, cluster: str, address: str, live: Live) -> list[Departure]:
+        return [Departure(cluster, name, self._id_of(name, address), address) for name in sorted(live.names)]
 
-    def _clusters_of(self, name: str) -> list[str]:
-        return [cluster for cluster, names in self._clusters.items() if name in names]
+    def _id_of(self, name: str, address: str) -> int:
+        """The id under which `address` serves `name`; -1 when another address has taken its place."""
+        broker = self._brokers.get(name)
+        held = {} if broker is None else broker.addresses
+        return next((each for each, holder in held.items() if holder == address), -1)
 
     def is_alive(self, cluster: str, address: str) -> bool:
         return (cluster, address) in self._live

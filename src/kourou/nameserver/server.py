@@ -33,7 +33,7 @@ from kourou.nameserver.routes import Routes
 from kourou.protocol.command import Command
 from kourou.remoting.address import format_address
 from kourou.remoting.client import Client
-from kourou.remoting.config import ServerConfig, TlsConfig
+from kourou.remoting.config import ServerConfig
 from kourou.remoting.server import Server
 from kourou.remoting.tick import Tick
 
@@ -105,7 +105,11 @@ class NameServer:
             from kourou.nameserver.production import Production
 
             self._production = Production(
-                self._config, client=self._client, clock=self._clock, chance=self._chance
+                self._config,
+                client=self._client,
+                network=self._network,
+                clock=self._clock,
+                chance=self._chance,
             )
         try:
             await self._listen(tick)
@@ -191,19 +195,5 @@ def _server_config(config: NameServerConfig) -> ServerConfig:
         port=config.port,
         backlog=config.backlog,
         idle_seconds=config.idle_seconds,
-        tls=_tls(config),
-    )
-
-
-def _tls(config: NameServerConfig) -> TlsConfig | None:
-    if config.tls_mode == "disabled":
-        return None
-    asks = config.tls_client_certificate != "none"
-    return TlsConfig(
-        mode="enforcing" if config.tls_mode == "enforcing" else "permissive",
-        certificate=config.tls_certificate,
-        key=config.tls_key,
-        key_password=config.tls_key_password or None,
-        trust=config.tls_trust if asks else None,
-        require_client_certificate=config.tls_client_certificate == "require",
+        tls=config.tls(),
     )

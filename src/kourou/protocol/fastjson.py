@@ -8,8 +8,8 @@ Reading is lenient. A standard document takes msgspec's fast way; what that refu
     {"$ref":"$.a.b[0]"}            the value at that place; one that contains itself is refused
     {"@type":"..."}                a member like any other: it names a class, and nobody here obeys it
 
-Size, nesting, the length of numbers and what references expand to are bounded. Bad input raises ProtocolError and
-nothing else.
+Size, nesting, the length of numbers and what references expand to are bounded. Bad input raises ProtocolError
+and nothing else.
 
 Writing is compact, without blanks, because Go clients cut some maps by hand. `dumps` writes standard JSON;
 `dumps_fastjson` leaves the quotes off integer keys and writes struct keys as objects, as Java does and as

@@ -22,6 +22,9 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 HEADER_BYTES_MAX = 256 * 1024
 """Properties are at most 32,767 bytes, but a peer may write each of them as `\\u0001`."""
 
+HEADER_BYTES_MIN = 10
+"""`{"code":0}`; a binary header is longer. A flood of empty frames would cost ten times its size."""
+
 PREFIX = Struct(">II")
 
 
@@ -65,11 +68,16 @@ class FrameReader:
         wanted = PREFIX.size
         while end - start >= wanted:
             length, tagged = PREFIX.unpack_from(data, start)
+            header_length = tagged & 0xFFFFFF
             header_at = start + 8
-            body_at = header_at + (tagged & 0xFFFFFF)
+            body_at = header_at + header_length
             stop = start + 4 + length
-            if body_at > stop or length > FRAME_BYTES_MAX - 4 or body_at - header_at > HEADER_BYTES_MAX:
-                raise _impossible(length, tagged & 0xFFFFFF)
+            if (
+                body_at > stop
+                or length > FRAME_BYTES_MAX - 4
+                or not HEADER_BYTES_MIN <= header_length <= HEADER_BYTES_MAX
+            ):
+                raise _impossible(length, header_length)
             if stop > end:
                 wanted = stop - start
                 break
@@ -92,6 +100,6 @@ def join(serialization: int, header: bytes, body: bytes = b"") -> bytes:
 
 def _impossible(length: int, header_length: int) -> ProtocolError:
     return ProtocolError(
-        f"frame of {length} bytes with a header of {header_length}: the limits are {FRAME_BYTES_MAX} for "
-        f"the frame and {HEADER_BYTES_MAX} for the header, and the header must fit into the frame"
+        f"frame of {length} bytes with a header of {header_length}: a frame has at most {FRAME_BYTES_MAX} "
+        f"bytes, its header {HEADER_BYTES_MIN} to {HEADER_BYTES_MAX}, and the header must fit into the frame"
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import select
 import socket
 import ssl
@@ -87,19 +88,23 @@ class BlockingClient:
     def call_soon(self, address: str, command: Command, timeout: float, then: Settle) -> None:
         """Send a request and do not wait for its reply: `then` is told it, or the error, once.
 
-        That happens in the thread that reads at the time, inside `poll` or any `call`, and with the line's
-        state locked: `then` takes a note, and does not call anything here. Raises Unreachable when there is
-        no connection and none can be made now.
+        That happens in the thread that reads at the time, inside `poll` or any `call`, and with no lock
+        held: `then` may call again. Overdue requests are told by `poll`, so somebody has to. Raises
+        Unreachable when there is no connection and none can be made now.
         """
         self._line(address).call_soon(command, self._clock.monotonic() + timeout, then)
 
     def poll(self, seconds: float) -> None:
         """For up to `seconds`, take what servers send: replies to `call_soon`, and requests for the handlers.
 
-        Returns early after some.
+        Returns early after some. What another thread reads meanwhile is told in that thread, and does not
+        end the wait here.
         """
         with self._lock:
             lines = list(self._lines.values())
+        if any(line.tell_others() for line in lines):  # left over from a call
+            return
+        seconds = min([seconds, *(line.seconds_to_deadline() for line in lines)])
         sockets = {line.fileno(): line for line in lines}
         sockets.pop(-1, None)
         poller = select.poll()
@@ -107,6 +112,7 @@ class BlockingClient:
             poller.register(number, select.POLLIN)
         for number, _ in poller.poll(max(0.0, seconds) * 1000):
             sockets[number].read_what_is_there()
+            sockets[number].tell_others()
         for line in lines:
             line.expire()
 
@@ -215,7 +221,9 @@ class _Line:
         self._reader = FrameReader()
         self._pending = Pending()
         self._requests: deque[Command] = deque()
+        self._this_thread = threading.local()
         self._launched: dict[int, _Launched] = {}
+        self._settled: deque[tuple[Settle, Command | Exception]] = deque()
         self._is_being_read = False
         self._is_connecting = False
         self._is_closed = False
@@ -268,9 +276,31 @@ class _Line:
                 raise
 
     def _settle_launched(self, opaque: int, result: Command | Exception) -> None:
+        """Called with `_state` held, so the telling is left to `_tell_settled`."""
         launched = self._launched.pop(opaque, None)
         if launched is not None:
-            launched.then(result)
+            self._settled.append((launched.then, result))
+
+    def _tell_settled(self) -> bool:
+        """Tell those whose request is settled, if any. Called where no lock is held."""
+        told = False
+        while self._settled:
+            try:
+                then, result = self._settled.popleft()
+            except IndexError:  # another thread was faster
+                break
+            told = True
+            try:
+                then(result)
+            except Exception:
+                logger.exception("what waited for an answer of %s failed", self.peer)
+        return told
+
+    def seconds_to_deadline(self) -> float:
+        """Until the first request nobody waits for is overdue; infinite when there is none."""
+        with self._state:
+            deadlines = [each.deadline for each in self._launched.values()]
+        return self._left(min(deadlines)) if deadlines else math.inf
 
     def expire(self) -> None:
         """Tell those whose `call_soon` is overdue; hang up when the peer gave no sign of life meanwhile."""
@@ -284,6 +314,7 @@ class _Line:
                 self._settle_launched(opaque, TimedOut(f"{self.peer} did not answer {name} in time"))
         if is_silent:
             self._lose(self._socket, ConnectionLost(f"no sign of life from {self.peer}"))
+        self._tell_settled()
 
     def send_one_way(self, command: Command, deadline: float) -> None:
         self._connect(deadline)
@@ -296,6 +327,7 @@ class _Line:
         with self._state:
             self._is_closed = True
         self._lose(self._socket, ConnectionLost(f"the connection to {self.peer} was closed here"))
+        self._tell_settled()
 
     def fileno(self) -> int:
         with self._state:
@@ -321,12 +353,17 @@ class _Line:
                 self._read_until(waiting, deadline)
             finally:
                 self._leave_office()
+            self.tell_others()
 
     def _leave_office(self) -> None:
         with self._state:
             self._is_being_read = False
             self._state.notify_all()
-        self._handle_requests()
+
+    def tell_others(self) -> bool:
+        """Whatever was read for others, if anything: replies nobody waits for, requests. Holds no lock."""
+        told = self._tell_settled()
+        return self._handle_requests() or told
 
     def _left(self, deadline: float) -> float:
         return max(0.0, deadline - self._clock.monotonic())
@@ -414,8 +451,8 @@ class _Line:
     # ------------------------------------------------------------------------------------ bytes in
 
     def _read_until(self, waiting: _Waiting, deadline: float) -> None:
-        """Read for everybody until `waiting` has its result, its time is up, or the server asks something."""
-        while waiting.result is None and not self._requests:
+        """Read for everybody until `waiting` has its result, its time is up, or others are to be told."""
+        while waiting.result is None and not self._settled and not (self._requests and self._may_handle):
             reading, left = self._socket, self._left(deadline)
             if reading is None or not left:
                 return
@@ -423,7 +460,7 @@ class _Line:
                 self._read()
 
     def read_what_is_there(self) -> None:
-        """Handle what has arrived, without waiting; nothing when somebody else reads already."""
+        """Take in what has arrived, without waiting; nothing when somebody else reads already."""
         with self._state:
             if self._is_being_read or self._socket is None:
                 return
@@ -462,12 +499,24 @@ class _Line:
         else:
             self._requests.append(command)
 
-    def _handle_requests(self) -> None:
-        while self._requests:
+    @property
+    def _may_handle(self) -> bool:
+        """A handler that calls, and reads another request meanwhile, leaves it for later: no recursion."""
+        return not getattr(self._this_thread, "is_handling", False)
+
+    def _handle_requests(self) -> bool:
+        handled = False
+        while self._requests and self._may_handle:
             try:
-                self._handle(self._requests.popleft())
+                request = self._requests.popleft()
             except IndexError:  # another thread was faster
-                return
+                break
+            self._this_thread.is_handling = handled = True
+            try:
+                self._handle(request)
+            finally:
+                self._this_thread.is_handling = False
+        return handled
 
     def _handle(self, command: Command) -> None:
         answer = Answer(cast("Connection", self), 0, command.flag & FLAG_ONE_WAY)

@@ -71,13 +71,18 @@ class Switchboard:
         self.requests = self.bytes_in = self.bytes_out = 0
         self.in_flight_bytes = 0
         self.partial_bytes = 0
-        self.crowd: set[Connection] = set()
+        self.is_crowded = False
+
+    def hold_all_back(self) -> None:
+        """Together they ask too much: read from nobody until half of it is answered."""
+        self.is_crowded = True
+        for connection in self.connections:
+            connection.pause(CROWDED)
 
     def thin_out_the_crowd(self) -> None:
-        """Read again from those who waited for the others' requests, once half of the room is free."""
         if self.in_flight_bytes * 2 <= self.limits.total_in_flight_bytes_max:
-            crowd, self.crowd = self.crowd, set()
-            for connection in crowd:
+            self.is_crowded = False
+            for connection in self.connections:
                 connection.resume(CROWDED)
 
     def drop_largest(self, size: Callable[[Connection], int], reason: str) -> None:
@@ -236,6 +241,7 @@ class Connection(asyncio.BufferedProtocol):
             command = decode(frame)
             flag = command.flag
             if flag & FLAG_REPLY:
+                board.requests -= 1
                 self._pending.answer(command)  # late or unasked for: dropped
                 continue
             size += REQUEST_OVERHEAD_BYTES
@@ -256,9 +262,8 @@ class Connection(asyncio.BufferedProtocol):
             or self.in_flight_bytes > limits.in_flight_bytes_max
         ):
             self.pause(BUSY)
-        if board.in_flight_bytes > limits.total_in_flight_bytes_max and self.is_open:
-            board.crowd.add(self)
-            self.pause(CROWDED)
+        if board.in_flight_bytes > limits.total_in_flight_bytes_max and not board.is_crowded:
+            board.hold_all_back()
 
     def _failed(self, request: Command, answer: Answer, error: Exception) -> None:
         if not is_foreseen(error):
@@ -320,7 +325,7 @@ class Connection(asyncio.BufferedProtocol):
                 and self.in_flight_bytes * 2 <= limits.in_flight_bytes_max
             ):
                 self.resume(BUSY)
-        if board.crowd:
+        if board.is_crowded:
             board.thin_out_the_crowd()
 
     # ------------------------------------------------------------------------------------- back-pressure
@@ -357,6 +362,8 @@ class Connection(asyncio.BufferedProtocol):
         self.local_host, self.local_port = plain_host(local[0]), local[1]
         self._transport = transport
         self._board.connections.add(self)
+        if self._board.is_crowded:
+            self.pause(CROWDED)
         if self._why:  # closed before it began
             transport.abort()
 
@@ -375,7 +382,6 @@ class Connection(asyncio.BufferedProtocol):
         self.is_open = False
         board = self._board
         board.connections.discard(self)
-        board.crowd.discard(self)
         board.in_flight_bytes -= self.in_flight_bytes
         board.partial_bytes -= self.partial_bytes
         self.in_flight_bytes = self.in_flight_requests = self.partial_bytes = 0
@@ -388,7 +394,7 @@ class Connection(asyncio.BufferedProtocol):
         callbacks, self._on_close = self._on_close, []
         for callback in callbacks:
             self._tell(callback)
-        if board.crowd:
+        if board.is_crowded:
             board.thin_out_the_crowd()
 
     def _tell(self, callback: Callable[[Connection], None]) -> None:

@@ -14,7 +14,7 @@ def in_words(error: OSError) -> str:
             "name the CA that signed it, or the name it was given"
         )
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed ({error.reason or error}); is TLS on at both ends?"
+        return f"TLS failed ({getattr(error, 'reason', None) or error}); is TLS on at both ends?"
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)  # asyncio puts a sentence of its own into `strerror`
     return error.strerror or str(error) or type(error).__name__

@@ -6,7 +6,6 @@ Never less than TLS 1.2, no renegotiation, no compression, and no certificate bu
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 
 from kourou.doors.network import file_stamps
 from kourou.errors import ConfigError
@@ -78,35 +77,32 @@ def _harden(context: ssl.SSLContext) -> None:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
+    was_asked = False
+
+    def answer() -> str:
+        """Without an answer OpenSSL would ask at the terminal, and a service would hang."""
+        nonlocal was_asked
+        was_asked = True
+        if password is None:
+            raise ConfigError(f"key '{key}' is encrypted: give its password, or an unencrypted key")
+        return password
+
     try:
-        context.load_cert_chain(certificate, key, _answering(password, key))
+        context.load_cert_chain(certificate, key, answer)
     except ssl.SSLError as error:
-        raise ConfigError(_what_is_wrong(error, certificate, key, password)) from None
+        raise ConfigError(_what_is_wrong(error, certificate, key, was_asked)) from None
     except OSError as error:
         raise ConfigError(
             f"certificate '{certificate}' or key '{key}' cannot be read: {error.strerror or error}"
         ) from None
 
 
-def _answering(password: str | None, key: str) -> Callable[[], str]:
-    """Without an answer OpenSSL would ask at the terminal, and a service would hang."""
-
-    def answer() -> str:
-        if password is None:
-            raise ConfigError(f"key '{key}' is encrypted: give its password, or an unencrypted key")
-        return password
-
-    return answer
-
-
-def _what_is_wrong(error: ssl.SSLError, certificate: str, key: str, password: str | None) -> str:
+def _what_is_wrong(error: ssl.SSLError, certificate: str, key: str, is_encrypted: bool) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return f"key '{key}' does not belong to certificate '{certificate}': name the pair that does"
-    if password is not None and error.reason in ("BAD_DECRYPT", "BAD_PASSWORD_READ"):
+    if is_encrypted:
         return f"the password given does not open key '{key}'"
-    return (
-        f"'{certificate}' and '{key}' are not a PEM certificate and its PEM key ({error.reason or 'no PEM'})"
-    )
+    return f"'{certificate}' and '{key}' are not a PEM certificate and its PEM key"
 
 
 def _load_trust(context: ssl.SSLContext, path: str) -> None:

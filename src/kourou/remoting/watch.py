@@ -68,7 +68,9 @@ class Watch:
         return None
 
     def _look(self, seen: Watched, now: float, config: ServerConfig) -> None:
-        if not seen.partial_bytes or seen.is_held_back:
+        if seen.is_held_back:  # not its fault
+            self._opened_at, self._partial_since = now, None
+        elif not seen.partial_bytes:
             self._partial_since = None
         elif self._partial_since is None or seen.frames != self._frames:
             self._partial_since = now

@@ -19,7 +19,7 @@ from kourou.errors import DiskFault
 from kourou.protocol import record as records
 from kourou.store.config import StoreConfig
 from kourou.store.segment import OpenFiles, Segment
-from kourou.store.segmented_file import SegmentedFile
+from kourou.store.segmented_file import SegmentedFile, make_lasting_folder
 
 RECORD_OVERHEAD_BYTES_MAX = 64 * 1024
 _SIZE_AND_MAGIC = Struct(">ii")
@@ -33,11 +33,13 @@ class CommitLog:
     def __init__(self, config: StoreConfig, files: Files) -> None:
         self._config = config
         self._files = files
-        self._open_files = OpenFiles(files, limit=1 << 20)
+        self._open_files = OpenFiles(files)
         self.segments = SegmentedFile(
             files, self._open_files, config.log_folder, config.commit_log_segment_bytes
         )
         self._segment_bytes = config.commit_log_segment_bytes
+        self.read = self.segments.read
+        """read(size, at): bytes as they lie in the log; fewer where it ends."""
         self._allocated = 0  # blocks are reserved up to here
         self._runs: list[tuple[int, list[bytes]]] = []  # staged: where, and the records to be joined there
         self._parts: list[bytes] = []  # of the last run
@@ -45,6 +47,8 @@ class CommitLog:
         """One past the last byte written."""
         self.reserved = 0
         """One past the last byte staged; `end`, when nothing is."""
+        self.room_end = 0
+        """How far a record may reach in this segment: a BLANK must find room behind it."""
 
     def load(self) -> None:
         self.segments.load("mappedFileSizeCommitLog")
@@ -58,8 +62,9 @@ class CommitLog:
 
     def place_for(self, size: int) -> int:
         """Where a record of `size` bytes would go: `reserved`, or the start of the next segment."""
-        left = self._segment_bytes - self.reserved % self._segment_bytes
-        return self.reserved if size + records.BLANK_BYTES <= left else self.reserved + left
+        if self.reserved + size <= self.room_end:
+            return self.reserved
+        return self.room_end + records.BLANK_BYTES
 
     def fits(self, size: int) -> bool:
         return size + records.BLANK_BYTES <= self._segment_bytes
@@ -70,6 +75,7 @@ class CommitLog:
             left = at - self.reserved
             self._add(records.blank(left), self.reserved)
             self._parts = []
+            self.room_end = at + self._segment_bytes - records.BLANK_BYTES
         self._add(data, at)
         self.reserved = at + len(data)
 
@@ -95,7 +101,7 @@ class CommitLog:
             self._runs.clear()
             self._parts = []
             if done < len(runs):
-                self.reserved = self._allocated = self.end
+                self.resume(self.end)
         self.end = self.reserved
 
     def _wipe(self, runs: list[tuple[int, bytes]]) -> None:
@@ -124,21 +130,18 @@ class CommitLog:
 
     def _next_segment(self, base: int) -> Segment:
         """A new file whose name and length survive a power cut before the first record goes into it."""
-        self._files.make_folders(self.segments.folder)
+        make_lasting_folder(self._files, self.segments.folder)
         segment = self.segments.grow(base)
         segment.file().sync()
         self._files.sync_folder(self.segments.folder)
         return segment
 
     def resume(self, end: int) -> None:
-        """Go on writing at `end`: what recovery found."""
+        """Go on writing at `end`: after a restart, or where a write has failed."""
         self.end = self.reserved = self._allocated = end
+        self.room_end = end - end % self._segment_bytes + self._segment_bytes - records.BLANK_BYTES
 
     # Reading.
-
-    def read(self, size: int, at: int) -> bytes:
-        """`size` bytes that lie in one segment, as they are; fewer when they do not."""
-        return self.segments.read(size, at)
 
     def record_at(self, at: int, end: int) -> bytes | None:
         """The record that begins at `at` and is complete before `end`; None when none does."""
@@ -163,4 +166,4 @@ class CommitLog:
         return stored_ms
 
     def close(self) -> None:
-        self._open_files.close_all()
+        self.segments.close()

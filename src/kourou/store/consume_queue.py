@@ -85,13 +85,15 @@ class ConsumeQueue:
 
     # Writing.
 
-    def append(self, entries: bytes) -> None:
+    def append(self, entries: bytes, *, may_have_copies: bool = False) -> None:
         """Write entries after the last one. Raises OSError; then none of them counts."""
         if not self.max_offset and self.segments.is_empty:
             self._files.make_folders(self.segments.folder)
         self.segments.write(entries, self.max_offset * ENTRY_BYTES)
         self._note_runs(entries)
         self.max_offset += len(entries) // ENTRY_BYTES
+        if may_have_copies:
+            self.run_from = self.max_offset
 
     def _note_runs(self, entries: bytes) -> None:
         """Keep `run_from` right; without a loop, because this is done for every tick of every queue."""
@@ -150,10 +152,14 @@ class ConsumeQueue:
 
         def is_past_the_end(entry: Entry) -> bool:
             physical, size, _ = entry
+            if size == FILLER_SIZE:
+                return False
             return size <= 0 or physical < 0 or (trusted is not None and physical >= trusted)
 
         entries_each = self.segments.segment_bytes // ENTRY_BYTES
         bases = self.segments.bases
+        self.min_offset = self.max_offset = self.next_offset = self.run_from = 0
+        self.end_physical = -1
         while len(bases) > 1 and is_past_the_end(self._raw_entry(bases[-1] // ENTRY_BYTES)):
             self.segments.drop(bases.pop())
         if bases:
@@ -161,7 +167,10 @@ class ConsumeQueue:
             end = self._end_in_first_page(first, is_past_the_end)
             if end is None:
                 end = self.first_where(is_past_the_end, first, first + entries_each)
-            self._end_at(end, bases[0] // ENTRY_BYTES)
+            if end > bases[0] // ENTRY_BYTES:
+                self._end_at(end, bases[0] // ENTRY_BYTES)
+            else:  # nothing to be believed: it is built anew, from whatever offset its first record has
+                self.segments.drop(bases[0])
 
     def _end_in_first_page(self, first: int, is_past_the_end: Callable[[Entry], bool]) -> int | None:
         """Most queues are short: one read finds their end, or None when it lies further on."""

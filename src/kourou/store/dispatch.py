@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from kourou.protocol import properties as props
@@ -123,7 +124,12 @@ def entry_tag(topic: str, properties: bytes, stored_ms: int, delay_levels_ms: tu
         delays = delay_levels_ms
         return stored_ms + (delays[min(level, len(delays)) - 1] if delays else SECOND_MS)
     tag = props.find(properties, b"TAGS")
-    return 0 if tag is None else tag_code(tag.decode("utf-8", "replace"))
+    return 0 if tag is None else _code_of(tag)
+
+
+@lru_cache(maxsize=4096)
+def _code_of(tag: bytes) -> int:
+    return tag_code(tag.decode("utf-8", "replace"))
 
 
 def _delay_level(properties: bytes) -> int:

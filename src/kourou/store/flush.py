@@ -50,59 +50,57 @@ def failed(reason: str) -> StoreStatus:
 Then = Callable[[StoreStatus], None]
 
 
-class _Waiter(NamedTuple):
+class _Group(NamedTuple):
     end: int
     deadline: float
-    then: Then
+    members: list[Then]
 
 
 class Waiters:
-    """Who waits for which place of the log to be reached; places only grow."""
+    """Who waits for which place of the log to be synced, in groups of one tick each; places only grow."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, timeout_ms: int) -> None:
         self._clock = clock
-        self._queue: deque[_Waiter] = deque()
+        self._timeout = timeout_ms / 1000
+        self._groups: deque[_Group] = deque()
         self._timer: Timer | None = None
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return sum(len(group.members) for group in self._groups)
 
-    def add(self, end: int, then: Then, timeout_ms: int) -> None:
-        self._queue.append(_Waiter(end, self._clock.monotonic() + timeout_ms / 1000, then))
+    def add(self, end: int, members: list[Then]) -> None:
+        self._groups.append(_Group(end, self._clock.monotonic() + self._timeout, members))
         if self._timer is None:
-            self._timer = self._clock.later(timeout_ms / 1000, self._expire)
+            self._timer = self._clock.later(self._timeout, self._expire)
 
     def reached(self, end: int) -> None:
-        queue = self._queue
-        while queue and queue[0].end <= end:
-            queue.popleft().then(OK)
+        groups = self._groups
+        while groups and groups[0].end <= end:
+            tell(groups.popleft().members, OK)
 
     def fail(self, reason: str) -> None:
-        waiting, self._queue = self._queue, deque()
+        groups, self._groups = self._groups, deque()
         status = failed(reason)
-        for waiter in waiting:
-            waiter.then(status)
-
-    def fail_after(self, end: int, reason: str) -> None:
-        """Nothing beyond `end` will be reached."""
-        queue, status = self._queue, failed(reason)
-        lost = [waiter for waiter in queue if waiter.end > end]
-        self._queue = deque(waiter for waiter in queue if waiter.end <= end)
-        for waiter in lost:
-            waiter.then(status)
+        for group in groups:
+            tell(group.members, status)
 
     def _expire(self) -> None:
         self._timer = None
-        queue, now = self._queue, self._clock.monotonic()
-        while queue and queue[0].deadline <= now:
-            queue.popleft().then(FLUSH_TIMEOUT)
-        if queue:
-            self._timer = self._clock.later(queue[0].deadline - now, self._expire)
+        groups, now = self._groups, self._clock.monotonic()
+        while groups and groups[0].deadline <= now:
+            tell(groups.popleft().members, FLUSH_TIMEOUT)
+        if groups:
+            self._timer = self._clock.later(groups[0].deadline - now, self._expire)
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def tell(members: list[Then], status: StoreStatus) -> None:
+    for then in members:
+        then(status)
 
 
 class Flusher:

@@ -6,7 +6,8 @@ slice found by its first and last entry; else each run of neighbours is one slic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
 from itertools import accumulate
 from struct import Struct
@@ -16,7 +17,7 @@ import msgspec
 
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import ENTRY_BYTES, StoreConfig
-from kourou.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, entries_struct
+from kourou.store.consume_queue import ENTRY, ConsumeQueue, entries_struct
 
 Accepts = Callable[[bytes], bool]
 """Says of a whole record whether the reader wants it."""
@@ -42,7 +43,7 @@ class ReadResult(msgspec.Struct, frozen=True):
     """Where to read on."""
     min_offset: int
     max_offset: int
-    messages: list[bytes | memoryview]
+    messages: list[bytes]
     """Records one after the other, in slices to be joined."""
     count: int = 0
     is_behind: bool = False
@@ -57,12 +58,15 @@ class _Limits(NamedTuple):
 _EXT_ADDRESS_MAX = -2147483649  # at or below it a tag code is a place in consumequeue_ext: the tag is unknown
 _TAG_AT = 12
 _TAG = Struct(">q")
-_GATHER_AT_ONCE = 4  # a span of up to so many times the wanted bytes is read whole and cut up
+_FIND_TAGS_MAX = 4  # more tags are found faster by taking all entries apart
 
 
 class Reader:
-    def __init__(self, config: StoreConfig, log: CommitLog, in_memory_bytes: int) -> None:
+    def __init__(
+        self, config: StoreConfig, log: CommitLog, in_memory_bytes: int, tags_may_be_elsewhere: bool
+    ) -> None:
         self._config = config
+        self._tags_may_be_elsewhere = tags_may_be_elsewhere
         self._log = log
         self._in_memory_bytes = in_memory_bytes
 
@@ -110,12 +114,10 @@ class Reader:
         count = min(count, limits.messages)
         numbers = entries_struct(count).unpack_from(entries)
         sizes = numbers[1::3]
-        total = sum(sizes)
-        if total > limits.size:
-            count = max(1, sum(1 for reached in accumulate(sizes) if reached <= limits.size))
+        if sum(sizes) > limits.size:
+            count = max(1, bisect_right(list(accumulate(sizes)), limits.size))
         places = list(zip(numbers[: 3 * count : 3], sizes, strict=False))
-        following = _physical(entries, count)
-        return self._gathered(queue, queue_offset + count, places, following, is_behind)
+        return self._found(queue, queue_offset + count, places, _physical(entries, count), is_behind)
 
     def _limits(self, physical: int, count_max: int, bytes_max: int) -> tuple[_Limits, bool]:
         config = self._config
@@ -135,7 +137,7 @@ class Reader:
         following = min(queue.max_offset, (queue_offset // each + 1) * each)
         return ReadResult(ReadStatus.OFFSET_FOUND_NULL, following, queue.min_offset, queue.max_offset, [])
 
-    def _gathered(
+    def _found(
         self,
         queue: ConsumeQueue,
         next_offset: int,
@@ -143,43 +145,25 @@ class Reader:
         following: int,
         is_behind: bool,
     ) -> ReadResult:
-        """The records at `places`, as few slices."""
-        places = self._still_there(places, following)
+        """The records at `places`, as few slices; `following` is the place after them."""
+        least, most = queue.min_offset, queue.max_offset
+        if places[-1][0] == following:
+            places.pop()  # stands for a damaged record, and shows its neighbour, who comes next
+        if places and places[0][0] < self._log.start:
+            places = [place for place in places if place[0] >= self._log.start]
         if not places:
-            return ReadResult(
-                ReadStatus.MESSAGE_WAS_REMOVING, next_offset, queue.min_offset, queue.max_offset, []
-            )
-        runs = _runs(places)
+            return ReadResult(ReadStatus.MESSAGE_WAS_REMOVING, next_offset, least, most, [])
+        runs, count = _runs(places)
+        read = self._log.read
         return ReadResult(
             ReadStatus.FOUND,
             next_offset,
-            queue.min_offset,
-            queue.max_offset,
-            self._slices(runs),
-            len(places),
+            least,
+            most,
+            [read(size, physical) for physical, size in runs],
+            count,
             is_behind,
         )
-
-    def _still_there(self, places: list[tuple[int, int]], following: int) -> list[tuple[int, int]]:
-        """Without those the log has lost, and without what stands in the place of a damaged record: a copy
-        of the entry after it. `following` is the place after the last."""
-        start = self._log.start
-        kept = []
-        for physical, size in reversed(places):
-            if physical >= start and size != FILLER_SIZE and physical != following:
-                kept.append((physical, size))
-            following = physical
-        kept.reverse()
-        return kept
-
-    def _slices(self, runs: list[tuple[int, int]]) -> list[bytes | memoryview]:
-        start, end = runs[0][0], sum(runs[-1])
-        segment_bytes = self._log.segments.segment_bytes
-        same_segment = start // segment_bytes == (end - 1) // segment_bytes
-        if len(runs) > 2 and same_segment and end - start <= _GATHER_AT_ONCE * sum(s for _, s in runs):
-            span = memoryview(self._log.read(end - start, start))
-            return [span[physical - start : physical - start + size] for physical, size in runs]
-        return [self._log.read(size, physical) for physical, size in runs]
 
     # With a filter.
 
@@ -198,50 +182,43 @@ class Reader:
             return self._nothing_there(queue, queue_offset)
         limits, is_behind = self._limits(_physical(entries, 0), count_max, bytes_max)
         scanned = min(scanned, len(entries) // ENTRY_BYTES)
-        scannable = entries[: scanned * ENTRY_BYTES]
-        candidates = range(scanned) if wanted is None else matching(scannable, wanted)
+        candidates: Iterable[int] = range(scanned)
+        if wanted is not None:
+            candidates = matching(entries[: scanned * ENTRY_BYTES], wanted, self._tags_may_be_elsewhere)
         places: list[tuple[int, int]] = []
-        slices: list[bytes | memoryview] = []
-        total = 0
-        next_offset = queue_offset + scanned
-        lost = 0
+        total, next_index, unpack = 0, scanned, ENTRY.unpack_from
         for index in candidates:
-            physical, size, _ = ENTRY.unpack_from(entries, index * ENTRY_BYTES)
+            physical, size, _ = unpack(entries, index * ENTRY_BYTES)
             if places and (len(places) >= limits.messages or total + size > limits.size):
-                next_offset = queue_offset + index
+                next_index = index
                 break
-            if not self._still_there([(physical, size)], _physical(entries, index + 1)):
-                lost += 1
-                continue
-            if accepts is not None:
-                data = self._log.read(size, physical)
-                if not accepts(data):
-                    continue
-                slices.append(data)
-            places.append((physical, size))
-            total += size
-        if places:
+            if accepts is None or accepts(self._log.read(size, physical)):
+                places.append((physical, size))
+                total += size
+        if not places:
             return ReadResult(
-                ReadStatus.FOUND,
-                next_offset,
+                ReadStatus.NO_MATCHED_MESSAGE,
+                queue_offset + scanned,
                 queue.min_offset,
                 queue.max_offset,
-                slices or self._slices(_runs(places)),
-                len(places),
-                is_behind,
+                [],
             )
-        status = ReadStatus.MESSAGE_WAS_REMOVING if lost else ReadStatus.NO_MATCHED_MESSAGE
-        return ReadResult(status, next_offset, queue.min_offset, queue.max_offset, [])
+        return self._found(
+            queue, queue_offset + next_index, places, _physical(entries, next_index), is_behind
+        )
 
 
-def matching(entries: bytes, wanted: Collection[int]) -> list[int]:
-    """Which of the entries may be of a wanted tag.
+def matching(entries: bytes, wanted: Collection[int], tags_may_be_elsewhere: bool = False) -> Sequence[int]:
+    """Which of the entries may be of a wanted tag, ascending.
 
     Hashes collide, so the consumer compares the tag itself; a broker only has to be right about what it
-    leaves out.
+    leaves out. With `tags_may_be_elsewhere` (consumequeue_ext) a tag code can be an address: unknown.
     """
-    if len(wanted) == 1 and entries.find(b"\xff", _TAG_AT) < 0:
-        return _with_tag(entries, next(iter(wanted)))
+    if len(wanted) <= _FIND_TAGS_MAX and not tags_may_be_elsewhere:
+        found = [index for tag in wanted for index in _with_tag(entries, tag)]
+        if len(wanted) > 1:
+            found.sort()
+        return found
     tags = entries_struct(len(entries) // ENTRY_BYTES).unpack(entries)[2::3]
     return [index for index, tag in enumerate(tags) if tag in wanted or tag <= _EXT_ADDRESS_MAX]
 
@@ -268,14 +245,18 @@ def _physical(entries: bytes, index: int) -> int:
     return physical
 
 
-def _runs(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Neighbours joined."""
-    runs = []
-    start, end = places[0][0], places[0][0]
+def _runs(places: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], int]:
+    """Neighbours joined, and how many records they are: a place that comes twice counts once."""
+    runs: list[tuple[int, int]] = []
+    count, last, start, end = 0, -1, places[0][0], places[0][0]
     for physical, size in places:
+        if physical == last:
+            continue
         if physical != end:
             runs.append((start, end - start))
             start = physical
         end = physical + size
+        last = physical
+        count += 1
     runs.append((start, end - start))
-    return runs
+    return runs, count

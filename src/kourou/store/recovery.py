@@ -30,10 +30,12 @@ from kourou.store.dispatch import Position, entry_tag
 
 TRANSACTION_BITS = 0xC
 PREPARED, ROLLED_BACK = 0x4, 0xC
+_CRC_START = b"__CRC32#\x01"
 _MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
 _WINDOW_BYTES = 8 << 20
 _WINDOW_BYTES_MAX = 64 << 20
 _ENTRIES_A_WRITE = 1024
+_TORN_BYTES_MAX = 64 << 20
 
 
 class Damage(NamedTuple):
@@ -68,10 +70,10 @@ def recover(
         return Recovered(Position(0, -1, 0), [], 0)
     start, last = _start(config, log, queues, checkpoint, is_clean)
     try:
-        return _Walk(config, log, queues, start, last).run()
+        return _Walk(config, log, queues, is_clean, start, last).run()
     except _EntriesMissing:
         _trust(queues, log.start)
-        return _Walk(config, log, queues, log.start, None).run()
+        return _Walk(config, log, queues, is_clean, log.start, None).run()
 
 
 def _start(
@@ -133,17 +135,36 @@ def _valid_record(config: StoreConfig, log: CommitLog, at: int) -> Record | None
     )
     if data is None:
         return None
-    checked = records.check(data, 0, len(data), config.verify_on_recovery, at)
-    return checked.record
+    return _check(data, 0, len(data), config.verify_on_recovery, at).record
+
+
+def _check(data: bytes, at: int, end: int, verify: bool, physical_offset: int) -> records.Checked:
+    """As `record.check`, but a record must not end in zeros where its last sector never reached the disk.
+
+    Records of other brokers may lack the CRC of the whole, and the body's says nothing of what follows it.
+    """
+    checked = records.check(data, at, end, verify, physical_offset)
+    if checked.record is not None:
+        properties = checked.record.properties
+        if b"\0" in properties and not properties[-records.CRC_PROPERTY_BYTES :].startswith(_CRC_START):
+            return records.Checked(Verdict.BAD, checked.size, "zeros in the properties")
+    return checked
 
 
 class _Walk:
     """One pass over the log, from `start` to the end it finds."""
 
     def __init__(
-        self, config: StoreConfig, log: CommitLog, queues: ConsumeQueues, start: int, last: Record | None
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        is_clean: bool,
+        start: int,
+        last: Record | None,
     ) -> None:
         self._config = config
+        self._is_clean = is_clean
         self._log = log
         self._queues = queues
         self._start = start
@@ -169,15 +190,17 @@ class _Walk:
         return Recovered(self._last, self._damage, self._walked)
 
     def _refuse_what_is_no_log(self) -> None:
-        """A log without a single record, and not empty either, is somebody else's: cut nothing there."""
+        """A log without a single record, and not empty either, is somebody else's: cut nothing there.
+
+        After a crash it may also be the very first writes that were torn: little, and at the very start.
+        """
         segments = self._log.segments
         if self._start != segments.start or any(True for _ in self._candidates(segments.start)):
             return
-        for base in segments.bases:
-            segment = segments.segment_at(base)
-            assert segment is not None
-            at = segment.data_from(0)
-            if at < segment.size and segment.read(1 << 20, at).strip(b"\0"):
+        torn_max = 0 if self._is_clean else _TORN_BYTES_MAX
+        for segment in segments.segments_between(segments.start, 1 << 62):
+            end = segment.data_end()
+            if end and segment.base + end > torn_max:
                 raise Corrupt(
                     f"{segment.path} holds data, but nothing in {segments.folder} is a message record; "
                     "nothing was changed: restore the folder from a copy, or start with an empty one"
@@ -198,7 +221,7 @@ class _Walk:
                 window_end = at + len(window)
             left = segment.base + segment_bytes - at
             within = at - window_at
-            checked = records.check(
+            checked = _check(
                 window, within, min(len(window), within + left), self._config.verify_on_recovery, at
             )
             if checked.verdict is Verdict.OK and checked.record is not None:
@@ -287,7 +310,9 @@ class _Walk:
     def _write_entries(self) -> None:
         for queue, entries in self._entries.items():
             for at in range(0, len(entries), _ENTRIES_A_WRITE):
-                queue.append(b"".join(entries[at : at + _ENTRIES_A_WRITE]))
+                queue.append(
+                    b"".join(entries[at : at + _ENTRIES_A_WRITE]), may_have_copies=bool(self._damage)
+                )
         self._entries.clear()
         self._pending = 0
 

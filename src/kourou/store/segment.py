@@ -21,19 +21,21 @@ class OpenFiles:
     """Opens files when they are needed and keeps the last used ones open: a broker has 80,000 queues, a
     process a thousand descriptors."""
 
-    __slots__ = ("_files", "_limit", "_open")
+    __slots__ = ("_files", "_limit", "_open", "keeps_all")
 
-    def __init__(self, files: Files, limit: int) -> None:
+    def __init__(self, files: Files, limit: int | None = None) -> None:
         self._files = files
         self._limit = limit
         self._open: dict[str, File] = {}
+        self.keeps_all = limit is None
+        """An open file stays open until it is closed by name."""
 
     def get(self, path: str, *, create: bool = False) -> File:
         open_files = self._open
         file = open_files.pop(path, None)  # taken out and put back at the end: the first is the oldest
         if file is None:
             file = self._files.open(path, create=create)
-            if len(open_files) >= self._limit:
+            if self._limit is not None and len(open_files) >= self._limit:
                 self.close(next(iter(open_files)))
         open_files[path] = file
         return file
@@ -51,40 +53,46 @@ class OpenFiles:
 class Segment:
     """`size` bytes of a growing whole, from its byte `base` on. Positions are inside the segment."""
 
-    __slots__ = ("_open_files", "base", "path", "size")
+    __slots__ = ("_file", "_open_files", "base", "path", "size")
 
     def __init__(self, open_files: OpenFiles, path: str, base: int, size: int) -> None:
         self._open_files = open_files
         self.path = path
         self.base = base
         self.size = size
+        self._file: File | None = None
 
     def create(self) -> None:
         """Make the file, at its full length."""
         self._open_files.get(self.path, create=True).truncate(self.size)
 
     def read(self, size: int, at: int) -> bytes:
-        return self._open_files.get(self.path).pread(size, at)
+        return (self._file or self.file()).pread(size, at)
 
     def write(self, data: bytes, at: int) -> None:
         assert at + len(data) <= self.size, f"{len(data)} bytes at {at} of a segment of {self.size}"
-        self._open_files.get(self.path).pwrite(data, at)
+        self.file().pwrite(data, at)
 
     def allocate(self, size: int, at: int) -> None:
         """Reserve disk blocks; raises OSError when there are none."""
         assert at + size <= self.size
-        self._open_files.get(self.path).allocate(size, at=at)
+        self.file().allocate(size, at=at)
 
     def file(self) -> File:
-        """The open file, for a thread of its own to sync."""
-        return self._open_files.get(self.path)
+        """The open file; it may be synced on a thread of its own."""
+        if self._file is not None:
+            return self._file
+        file = self._open_files.get(self.path)
+        if self._open_files.keeps_all:
+            self._file = file
+        return file
 
     def zero_from(self, at: int) -> int:
         """Leave nothing but zeros from `at` to the end; returns how many bytes were looked at to see to it.
 
         Bytes of a former life would otherwise be read as records once the log has grown up to them.
         """
-        file = self._open_files.get(self.path)
+        file = self.file()
         seen = 0
         while (at := file.data_from(at)) < self.size:
             old = file.pread(min(_SCAN_BYTES, self.size - at), at)
@@ -95,9 +103,20 @@ class Segment:
             seen += len(old)
         return seen
 
+    def data_end(self) -> int:
+        """One past the last byte that is not zero."""
+        at = end = 0
+        while (at := self.data_from(at)) < self.size:
+            data = self.read(_SCAN_BYTES, at)
+            if kept := len(data.rstrip(b"\0")):
+                end = at + kept
+            at += len(data)
+        return end
+
     def data_from(self, at: int) -> int:
         """The next place that may hold something; `size` when only zeros follow."""
-        return min(self.size, self._open_files.get(self.path).data_from(at))
+        return min(self.size, self.file().data_from(at))
 
     def close(self) -> None:
+        self._file = None
         self._open_files.close(self.path)

@@ -9,6 +9,7 @@ import pytest
 from kourou.broker.offsets import CommittedOffsets
 from kourou.broker.state_file import StateFile
 from kourou.doors.files import SimulatedFiles
+from kourou.errors import Busy
 
 
 def offsets_on(files: SimulatedFiles) -> CommittedOffsets:
@@ -59,7 +60,7 @@ def test_a_save_that_failed_is_tried_again() -> None:
     offsets = offsets_on(files)
     offsets.commit("billing", "orders", 0, 5)
     files.fail("sync", error=errno.ENOSPC)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(Busy, match="No space"):
         offsets.save(0)
     offsets.save(0)
     assert offsets_on(files).get("billing", "orders", 0) == 5

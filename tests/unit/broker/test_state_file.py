@@ -68,6 +68,8 @@ def test_two_damaged_generations_are_an_error_that_names_both() -> None:
     files = disk()
     put(files, PATH, b"{broken")
     put(files, PATH + ".bak", b"{broken")
-    with pytest.raises(Corrupt, match=r"consumerOffset\.json is unreadable .*consumerOffset\.json\.bak") as error:
+    with pytest.raises(
+        Corrupt, match=r"consumerOffset\.json is unreadable .*consumerOffset\.json\.bak"
+    ) as error:
         StateFile(files, PATH).load(ConsumerOffsets)
     assert error.value.exit_code == 74

@@ -119,6 +119,14 @@ def test_long_numbers_are_refused() -> None:
         loads(b"{a:" + b"1" * 65 + b"}")
 
 
+def test_a_huge_document_is_read_only_when_that_is_quick() -> None:
+    longest = "x" * fastjson.LENIENT_BYTES_MAX
+    assert loads(f'{{"a":"{longest}"}}'.encode()) == {"a": longest}
+    assert loads(f'{{0:"{longest}"}}'.encode()) == {"0": longest}
+    with pytest.raises(ProtocolError, match="non-standard JSON"):
+        loads(f"{{'a':'{longest}'}}".encode())
+
+
 # --------------------------------------------------------------------------------------------- references
 
 

@@ -13,9 +13,9 @@ from kourou.protocol.record import pack_host
 LOCALHOST = bytes((127, 0, 0, 1))
 
 
-def ms(*moment: int, zone: timezone = UTC) -> int:
-    year, month, day, *rest = moment
-    return int(datetime(year, month, day, *rest, tzinfo=zone).timestamp() * 1000)
+def ms(year: int, month: int, day: int, *time: int, zone: timezone = UTC) -> int:
+    hour, minute, second = (*time, 0, 0, 0)[:3]
+    return int(datetime(year, month, day, hour, minute, second, tzinfo=zone).timestamp() * 1000)
 
 
 def test_an_offset_id_may_hold_an_ipv6_address() -> None:

@@ -64,8 +64,7 @@ class PullHandler:
 
     def __call__(self, request: Command, answer: Answer) -> None:
         header = request.parse(PullMessage)
-        group = self._groups.get_or_create(header.consumer_group)
-        self._check(header, group)
+        group = self._check(header)
         wanted = self._wanted(header, group)
         if header.sys_flag & COMMIT and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
@@ -75,13 +74,15 @@ class PullHandler:
         else:
             self._answer(request, answer, header, result)
 
-    def _check(self, header: PullMessage, group: SubscriptionGroupConfig) -> None:
+    def _check(self, header: PullMessage) -> SubscriptionGroupConfig:
+        """The group, if it may read there; the order of the questions is the original's."""
         if not self._config.permission & PERM_READ:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"broker {self._config.broker_name} is not readable: its brokerPermission is "
                 f"{self._config.permission}",
             )
+        group = self._groups.get_or_create(header.consumer_group)
         if not group.consume_enable:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
@@ -99,6 +100,7 @@ class PullHandler:
                 f"queueId {header.queue_id} is illegal: topic '{header.topic}' has "
                 f"{topic.read_queue_nums} read queues",
             )
+        return group
 
     def _wanted(self, header: PullMessage, group: SubscriptionGroupConfig) -> TagCodes:
         """Which tags to send: by this request's own expression, or by the group's heartbeats."""

@@ -1,0 +1,84 @@
+# Everything a person or a machine does with this repository, from a bare clone.
+# Needed beforehand: make and Python >= 3.11. `make interop` also wants Java and Maven, `make bench` a C compiler.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The first Python that is new enough and can make virtual environments; `make PYTHON=/path/to/python …` overrides.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo "$$python" && break; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+# One stamp for one content of the files that say what to install (and one place: a virtual environment cannot move).
+STAMP := $(VENV)/installed-$(shell { cat pyproject.toml constraints.txt; pwd; } | cksum | tr ' ' '-')
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+KILLS ?= 20
+MINUTES ?= 10
+ARGS ?=
+
+.PHONY: help demo test lint format interop bench chaos soak docs constraints install clean
+
+help: ## show this list
+	@echo "Kourou: a message queue that speaks Apache RocketMQ. Targets:"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Options: PYTHON=python3.12 · ARGS='-k name' (pytest) · KILLS=$(KILLS) (chaos) · MINUTES=$(MINUTES) (soak)"
+
+demo: $(STAMP) ## start a broker, send and receive with our client and a stock one, and tell the story
+	@$(BIN)/python -m tools.demo
+
+test: lint ## everything that must hold: style, types, imports, and all tests but those that need Java
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP) ## ruff, mypy --strict, import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+format: $(STAMP) ## let ruff put the sources in order
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+interop: $(STAMP) ## against real Apache clients, brokers and name servers (Java, Maven)
+	@missing=; for tool in java mvn; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	if [ -n "$$missing" ]; then \
+		echo "make interop: NOT RUN, missing on PATH:$$missing (install a JDK 11+ and Maven 3.8+)" >&2; exit 1; fi
+	@$(BIN)/python -m pytest tests/interop -m "" $(ARGS)
+
+bench: $(STAMP) ## measure, and compare with an Apache broker where Java and Maven are
+	@$(BIN)/python -m bench $(ARGS)
+
+chaos: $(STAMP) ## kill -9 a broker KILLS times while it is written to; nothing acknowledged may be lost
+	@KILLS=$(KILLS) $(BIN)/python -m pytest tests/chaos --timeout 0 -s $(ARGS)
+
+soak: $(STAMP) ## send and receive for MINUTES; memory must not grow
+	@MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak --timeout 0 -s $(ARGS)
+
+docs: $(STAMP) ## check the documentation's links and run every command in it
+	@$(BIN)/python -m pytest tests/docs $(ARGS)
+
+constraints: ## choose anew the exact versions in constraints.txt
+	@PYTHON="$(PYTHON)" tools/choose-constraints
+
+install: $(STAMP) ## only make .venv, with everything in it
+
+$(STAMP): pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "make: found no Python >= 3.11 that can make virtual environments (tried python3, python3.13, python3.12," >&2; \
+		echo "      python3.11). Install one (Debian and Ubuntu: also the python3-venv package) or name it: make PYTHON=…" >&2; \
+		exit 1; fi
+	@"$(PYTHON)" -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"make: $(PYTHON) is Python {v[0]}.{v[1]}; 3.11 or later is needed")'
+	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "making $(VENV) with $(PYTHON)"; rm -rf $(VENV); "$(PYTHON)" -m venv $(VENV); }
+	@echo "installing the pinned tools and kourou into $(VENV)"
+	@$(PIP) install -c constraints.txt hatchling editables
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[server,dev]'
+	@rm -f $(VENV)/installed-* && touch $@
+
+clean: ## remove everything that was built, .venv included
+	rm -rf $(VENV) build dist kourou-data bench/build .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import pytest
+
+from kourou.client.routes import NameServers, Route, Routes
+from kourou.client.steps import Call
+from kourou.doors.chance import Chance
+from kourou.doors.clock import SimulatedClock
+from kourou.errors import NotFound, Unreachable
+from kourou.protocol.bodies import MessageQueue
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import Command, request
+from kourou.protocol.headers import GetRoute
+from tests.unit.client.conversation import TWO_BROKERS, asked, play, reply, route_of
+
+UNKNOWN = reply(code=ResponseCode.TOPIC_NOT_EXIST, remark="No topic route info in name server")
+
+
+class World:
+    """Name servers with a table each; a table of None is a name server that is down."""
+
+    def __init__(self, tables: dict[str, dict[str, object] | None]) -> None:
+        self.tables = tables
+        self.calls: list[Call] = []
+
+    def __call__(self, step: Call) -> Command:
+        self.calls.append(step)
+        table = self.tables[step.address]
+        if table is None:
+            raise Unreachable("connection refused")
+        topic = step.command.parse(GetRoute).topic
+        known = table.get(topic)
+        return UNKNOWN if known is None else reply(body=known.encode())  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock()
+
+
+def servers(clock: SimulatedClock, *addresses: str) -> NameServers:
+    return NameServers(addresses, Chance(7), clock)
+
+
+def test_a_name_server_is_kept_for_as_long_as_it_answers(clock: SimulatedClock) -> None:
+    name_servers = servers(clock, "n1:1", "n2:1", "n3:1")
+    world = World({address: {"t": route_of(TWO_BROKERS)} for address in name_servers.addresses})
+    for _ in range(3):
+        play(Routes(name_servers, clock).ask("t", 3.0), world)
+    assert {call.address for call in world.calls} == {name_servers.addresses[0]}
+
+
+def test_when_a_name_server_is_down_the_next_one_is_asked_and_kept(clock: SimulatedClock) -> None:
+    name_servers = servers(clock, "n1:1", "n2:1", "n3:1")
+    first, second, _ = name_servers.addresses
+    world = World({address: {"t": route_of(TWO_BROKERS)} for address in name_servers.addresses})
+    world.tables[first] = None
+    routes = Routes(name_servers, clock)
+    play(routes.ask("t", 3.0), world)
+    play(routes.ask("t", 3.0), world)
+    assert [call.address for call in world.calls] == [first, second, second]
+
+
+def test_each_name_server_gets_an_even_share_of_the_time_that_is_left(clock: SimulatedClock) -> None:
+    def slow(step: Call) -> Command:
+        clock.advance(step.timeout)
+        raise Unreachable("no answer")
+
+    operation = servers(clock, "n1:1", "n2:1", "n3:1").ask(request(RequestCode.GET_BROKER_CLUSTER_INFO), 3.0)
+    with pytest.raises(Unreachable, match=r"no name server answers .*n1:1.*is one running there") as failed:
+        play(operation, slow)
+    assert clock.monotonic() == pytest.approx(3.0)
+    assert "n2:1" in str(failed.value)
+    assert "n3:1" in str(failed.value)
+
+
+def test_that_a_topic_does_not_exist_is_believed_only_after_all_were_asked(clock: SimulatedClock) -> None:
+    name_servers = servers(clock, "n1:1", "n2:1", "n3:1")
+    first, second, third = name_servers.addresses
+    world = World({first: {}, second: None, third: {"t": route_of(TWO_BROKERS)}})
+    route, _ = play(Routes(name_servers, clock).to_read("t", 3.0), world)
+    assert len(route.read_queues) == 8
+    assert [call.address for call in world.calls] == [first, second, third]
+
+
+def test_an_unknown_topic_is_an_error_that_says_how_to_create_it(clock: SimulatedClock) -> None:
+    name_servers = servers(clock, "n1:1", "n2:1")
+    world = World({"n1:1": {}, "n2:1": {}})
+    with pytest.raises(NotFound, match=r"no topic 'orders' at .*kourou topic create orders") as refused:
+        play(Routes(name_servers, clock).to_read("orders", 3.0), world)
+    assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
+    assert refused.value.remark == "No topic route info in name server"
+    assert len(world.calls) == 2
+
+
+def test_a_topic_that_is_not_there_is_sent_through_the_default_topic_s_brokers(clock: SimulatedClock) -> None:
+    world = World({"n1:1": {"TBW102": route_of(TWO_BROKERS, read=8, write=8, perm=7)}})
+    route, _ = play(Routes(servers(clock, "n1:1"), clock).to_publish("new", 3.0), world)
+    assert [(queue.topic, queue.broker_name, queue.queue_id) for queue in route.write_queues] == [
+        ("new", broker, number) for broker in ("broker-a", "broker-b") for number in range(4)
+    ]
+
+
+def test_without_a_default_topic_the_error_is_about_the_topic_that_was_asked_for(
+    clock: SimulatedClock,
+) -> None:
+    with pytest.raises(NotFound, match="'orders'"):
+        play(Routes(servers(clock, "n1:1"), clock).to_publish("orders", 3.0), World({"n1:1": {}}))
+
+
+def test_a_route_is_asked_for_again_after_30_seconds(clock: SimulatedClock) -> None:
+    world = World({"n1:1": {"t": route_of(TWO_BROKERS)}})
+    routes = Routes(servers(clock, "n1:1"), clock)
+    for seconds in (0.0, 29.0, 1.5):
+        clock.advance(seconds)
+        play(routes.to_read("t", clock.monotonic() + 3), world)
+    assert len(world.calls) == 2
+
+
+def test_a_doubted_route_is_asked_for_at_once(clock: SimulatedClock) -> None:
+    world = World({"n1:1": {"t": route_of(TWO_BROKERS)}})
+    routes = Routes(servers(clock, "n1:1"), clock)
+    play(routes.to_publish("t", 3.0), world)
+    routes.doubt("t")
+    play(routes.to_publish("t", 3.0), world)
+    assert len(world.calls) == 2
+
+
+@pytest.mark.parametrize("later", [{"n1:1": None}, {"n1:1": {}}], ids=["down", "forgetful"])
+def test_a_known_route_stays_in_use_when_no_name_server_can_tell(
+    clock: SimulatedClock, later: dict[str, dict[str, object] | None]
+) -> None:
+    world = World({"n1:1": {"t": route_of(TWO_BROKERS)}})
+    routes = Routes(servers(clock, "n1:1"), clock)
+    play(routes.to_publish("t", 3.0), world)
+    world.tables = later
+    routes.doubt("t")
+    for _ in range(2):  # the second time it does not even ask
+        route, _ = play(routes.to_publish("t", clock.monotonic() + 3), world)
+        assert len(route.write_queues) == 8
+    assert len(world.calls) == 2
+    clock.advance(3.1)
+    play(routes.to_publish("t", clock.monotonic() + 3), world)
+    assert len(world.calls) == 3
+
+
+def test_only_one_asks_for_a_route_again_and_the_others_go_on_with_the_old_one(clock: SimulatedClock) -> None:
+    world = World({"n1:1": {"t": route_of(TWO_BROKERS)}})
+    routes = Routes(servers(clock, "n1:1"), clock)
+    play(routes.to_publish("t", 3.0), world)
+    routes.doubt("t")
+    asking = routes.to_publish("t", 3.0)
+    next(asking)  # its question is on the way
+    _, steps = play(routes.to_publish("t", 3.0), world)
+    assert steps == []
+
+
+def test_queues_are_sorted_by_broker_and_those_without_a_master_cannot_be_written_to() -> None:
+    data = route_of({"b": {0: "b:1"}, "a": {1: "a1:1"}}, read=2, write=1)
+    route = Route("t", data)
+    assert route.write_queues == (MessageQueue(topic="t", broker_name="b", queue_id=0),)
+    assert [(queue.broker_name, queue.queue_id) for queue in route.read_queues] == [
+        ("a", 0),
+        ("a", 1),
+        ("b", 0),
+        ("b", 1),
+    ]
+
+
+@pytest.mark.parametrize(("perm", "writable", "readable"), [(6, 8, 8), (4, 0, 8), (2, 8, 0)])
+def test_permissions_decide_which_queues_there_are(perm: int, writable: int, readable: int) -> None:
+    route = Route("t", route_of(TWO_BROKERS, perm=perm))
+    assert (len(route.write_queues), len(route.read_queues)) == (writable, readable)
+
+
+def test_a_topic_that_cannot_be_written_to_is_an_error(clock: SimulatedClock) -> None:
+    world = World({"n1:1": {"t": route_of(TWO_BROKERS, perm=4)}})
+    with pytest.raises(NotFound, match="no queue that can be written to"):
+        play(Routes(servers(clock, "n1:1"), clock).to_publish("t", 3.0), world)
+
+
+def test_one_reads_from_the_suggested_broker_the_master_or_whoever_is_there() -> None:
+    route = Route("t", route_of({"a": {0: "a0:1", 1: "a1:1"}, "b": {2: "b2:1", 1: "b1:1"}}))
+    assert route.reader("a") == "a0:1"
+    assert route.reader("a", 1) == "a1:1"
+    assert route.reader("a", 5) == "a0:1"
+    assert route.reader("b") == "b1:1"
+    assert route.master("a") == "a0:1"
+    with pytest.raises(NotFound, match="'b' has no master for topic 't'; its masters are: a"):
+        route.master("b")
+
+
+def test_routes_are_asked_for_as_standard_json(clock: SimulatedClock) -> None:
+    world = World({"n1:1": {"t": route_of(TWO_BROKERS)}})
+    _, (step,) = play(Routes(servers(clock, "n1:1"), clock).ask("t", 3.0), world)
+    assert asked(step) == ("n1:1", RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    assert step.command.fields == {"topic": "t", "acceptStandardJsonOnly": "true"}

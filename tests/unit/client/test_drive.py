@@ -1,0 +1,227 @@
+"""Both drivers, with clients that answer at once: the same operation, the same outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kourou.client.drive import AsyncDriver, BlockingDriver
+from kourou.client.steps import Call, Collect, Launch, Operation
+from kourou.doors.clock import SimulatedClock
+from kourou.errors import ConfigError, ConnectionLost, MQError, Unreachable
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.command import Command, request
+from tests.unit.client.conversation import reply
+
+Run = Callable[[Operation[Any]], Any]
+
+
+class Peers:
+    """A client without a network: every address answers its own name, "down" cannot be reached."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        self.clock = clock
+        self.one_way: list[str] = []
+        self.launched: list[tuple[str, Callable[[Command | Exception], None]]] = []
+        self.is_closed = False
+
+    def call(self, address: str, command: Command, timeout: float) -> Command:
+        if address == "down":
+            raise Unreachable("it is down")
+        return reply(remark=address)
+
+    def send_one_way(self, address: str, command: Command) -> None:
+        self.one_way.append(address)
+
+    def call_soon(
+        self, address: str, command: Command, timeout: float, then: Callable[[Command | Exception], None]
+    ) -> None:
+        if address == "down":
+            raise Unreachable("it is down")
+        self.launched.append((address, then))
+
+    def poll(self, seconds: float) -> None:
+        """One launched call is answered at a time; without any, time passes."""
+        if self.launched:
+            address, then = self.launched.pop(0)
+            then(ConnectionLost("hung up") if address == "rude" else reply(remark=address))
+        else:
+            self.clock.advance(seconds)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class AsyncPeers(Peers):
+    async def call(self, *arguments: Any) -> Command:  # type: ignore[override]
+        return super().call(*arguments)
+
+    async def send_one_way(self, *arguments: Any) -> None:  # type: ignore[override]
+        super().send_one_way(*arguments)
+
+    def call_soon(self, *arguments: Any) -> None:
+        super().call_soon(*arguments)
+        asyncio.get_running_loop().call_soon(self.poll, 0)
+
+    async def close(self) -> None:  # type: ignore[override]
+        super().close()
+
+
+@pytest.fixture(params=["blocking", "async"])
+def run(request: pytest.FixtureRequest) -> Run:
+    clock = SimulatedClock()
+    if request.param == "blocking":
+        return BlockingDriver(Peers(clock), clock).run  # type: ignore[arg-type]
+    driver = AsyncDriver(AsyncPeers(clock))  # type: ignore[arg-type]
+    return lambda operation: asyncio.run(driver.run(operation))
+
+
+def ask(address: str) -> Call:
+    return Call(address, request(RequestCode.HEART_BEAT), 3.0)
+
+
+def test_an_operation_is_sent_its_replies_and_returns_its_result(run: Run) -> None:
+    def operation() -> Operation[list[str | None]]:
+        first = yield ask("a")
+        second = yield ask("b")
+        return [first.remark, second.remark]
+
+    assert run(operation()) == ["a", "b"]
+
+
+def test_an_operation_without_steps_just_returns(run: Run) -> None:
+    def operation() -> Operation[int]:
+        yield from ()
+        return 7
+
+    assert run(operation()) == 7
+
+
+def test_a_failed_step_is_thrown_in_and_can_be_dealt_with(run: Run) -> None:
+    def operation() -> Operation[str | None]:
+        try:
+            yield ask("down")
+        except Unreachable:
+            answer = yield ask("b")
+        return str(answer.remark)
+
+    assert run(operation()) == "b"
+
+
+def test_what_an_operation_raises_reaches_the_caller(run: Run) -> None:
+    def gives_up() -> Operation[None]:
+        yield ask("down")
+
+    def objects() -> Operation[None]:
+        yield ask("a")
+        raise ConfigError("not like this")
+
+    with pytest.raises(Unreachable, match="it is down"):
+        run(gives_up())
+    with pytest.raises(ConfigError, match="not like this"):
+        run(objects())
+
+
+def test_a_one_way_call_has_no_reply(run: Run) -> None:
+    def operation() -> Operation[object]:
+        return (yield ask("a")._replace(one_way=True))
+
+    assert run(operation()) is None
+
+
+def test_launched_calls_are_collected_with_their_tokens_whatever_came_of_them(run: Run) -> None:
+    def operation() -> Operation[dict[object, object]]:
+        for token, address in enumerate(["a", "rude", "b"]):
+            yield Launch(token, ask(address))
+        outcomes: dict[object, object] = {}
+        while len(outcomes) < 3:
+            for token, outcome in (yield Collect(5.0)):
+                outcomes[token] = type(outcome) if isinstance(outcome, MQError) else outcome.remark
+        return outcomes
+
+    assert run(operation()) == {0: "a", 1: ConnectionLost, 2: "b"}
+
+
+def test_a_call_that_cannot_be_launched_fails_there(run: Run) -> None:
+    def operation() -> Operation[str]:
+        try:
+            yield Launch(1, ask("down"))
+        except Unreachable as error:
+            return str(error)
+        return "launched"
+
+    assert run(operation()) == "it is down"
+
+
+def test_collecting_nothing_ends_in_time(run: Run) -> None:
+    def operation() -> Operation[object]:
+        return (yield Collect(0.001))
+
+    assert run(operation()) == []
+
+
+def test_blocking_waits_look_up_every_second() -> None:
+    clock = SimulatedClock()
+    seen: list[float] = []
+
+    class Patient(Peers):
+        def poll(self, seconds: float) -> None:
+            seen.append(seconds)
+            super().poll(seconds)
+
+    def operation() -> Operation[object]:
+        return (yield Collect(2.5))
+
+    assert BlockingDriver(Patient(clock), clock).run(operation()) == []  # type: ignore[arg-type]
+    assert seen == pytest.approx([1.0, 1.0, 0.5, 0.0])
+
+
+def test_an_error_that_is_none_of_ours_is_collected_as_unreachable() -> None:
+    clock = SimulatedClock()
+
+    class Broken(Peers):
+        def poll(self, seconds: float) -> None:
+            self.launched.pop()[1](ValueError("a bug"))
+
+    def operation() -> Operation[object]:
+        yield Launch(1, ask("a"))
+        ((_, outcome),) = yield Collect(1.0)
+        return outcome
+
+    outcome = BlockingDriver(Broken(clock), clock).run(operation())  # type: ignore[arg-type]
+    assert isinstance(outcome, Unreachable)
+    assert "ValueError: a bug" in str(outcome)
+
+
+def test_a_cancelled_operation_is_ended_at_once() -> None:
+    ended = []
+
+    def operation() -> Operation[None]:
+        try:
+            yield Collect(60.0)
+        finally:
+            ended.append(True)
+
+    async def main() -> None:
+        waiting = asyncio.ensure_future(AsyncDriver(AsyncPeers(SimulatedClock())).run(operation()))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert ended
+
+    asyncio.run(main())
+
+
+def test_closing_a_driver_closes_its_client() -> None:
+    peers = Peers(SimulatedClock())
+    BlockingDriver(peers).close()  # type: ignore[arg-type]
+    assert peers.is_closed
+    async_peers = AsyncPeers(SimulatedClock())
+    driver = AsyncDriver(async_peers)  # type: ignore[arg-type]
+    asyncio.run(driver.close())
+    asyncio.run(driver.close())
+    assert async_peers.is_closed

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from kourou.errors import ConfigError
+from kourou.remoting.address import format_address, pack_address, parse_address, plain_host
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:9876", "127.0.0.1", 9876),
+        ("broker-a.example:1", "broker-a.example", 1),
+        ("[::1]:65535", "::1", 65535),
+        (" localhost:80 ", "localhost", 80),
+    ],
+)
+def test_an_address_is_read_and_written_the_same(text: str, host: str, port: int) -> None:
+    assert parse_address(text) == (host, port)
+    assert format_address(host, port) == text.strip()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ":",
+        "host",
+        "host:",
+        ":80",
+        "host:x",
+        "host:0",
+        "host:65536",
+        "host:-1",
+        "::1:80",
+        "a b:80",
+        "host:٣",
+        "h:+5",
+    ],
+)
+def test_what_is_no_address_is_named(text: str) -> None:
+    with pytest.raises(ConfigError, match="address"):
+        parse_address(text)
+
+
+def test_an_ipv6_address_without_brackets_is_told_how_to_be_written() -> None:
+    with pytest.raises(ConfigError, match=r"write an IPv6 address as \[fe80::1\]:9876"):
+        parse_address("fe80::1:9876")
+
+
+def test_peers_of_a_dual_stack_listener_are_known_by_their_plain_address() -> None:
+    assert plain_host("::ffff:10.1.2.3") == "10.1.2.3"
+    assert plain_host("fe80::1%eth0") == "fe80::1"
+    assert plain_host("2001:db8::1") == "2001:db8::1"
+
+
+def test_a_host_is_packed_as_records_store_it() -> None:
+    assert pack_address("10.1.2.3", 10911) == bytes([10, 1, 2, 3, 0, 0, 0x2A, 0x9F])
+    assert pack_address("::1", 1) == bytes(15) + b"\x01" + b"\x00\x00\x00\x01"
+    assert pack_address("a-name", 1) == bytes(4) + b"\x00\x00\x00\x01"

@@ -1,0 +1,99 @@
+"""Nothing is visible before it is durable, and everything is in order."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from tests.unit.store.folder import config
+
+from kourou.doors.files import SimulatedFiles
+from kourou.store.consume_queue import ENTRY, ConsumeQueues
+from kourou.store.dispatch import Dispatched, Dispatcher, Position, entry_tag
+
+LEVELS = (1000, 5000, 10_000)
+
+
+@pytest.fixture
+def files() -> SimulatedFiles:
+    return SimulatedFiles()
+
+
+@pytest.fixture
+def queues(files: SimulatedFiles) -> ConsumeQueues:
+    return ConsumeQueues(config(), files)
+
+
+def test_batches_wait_for_their_end_and_come_in_order(queues: ConsumeQueues) -> None:
+    dispatcher = Dispatcher(Position(0, -1, 0))
+    heard: list[Dispatched] = []
+    dispatcher.listen(heard.append)
+    queue = queues.get_or_make("T", 0)
+    for number in range(3):
+        dispatcher.stage(queue, ENTRY.pack(number * 100, 100, number))
+        dispatcher.seal(Position(number * 100 + 100, number * 100, 1000 + number))
+    dispatcher.advance(99)
+    assert (queue.max_offset, dispatcher.is_behind) == (0, True)
+    dispatcher.advance(299)
+    assert (queue.max_offset, dispatcher.position) == (2, Position(200, 100, 1001))
+    dispatcher.advance(300)
+    assert [(each.max_offset, each.tags) for each in heard] == [(1, [0]), (2, [1]), (3, [2])]
+    assert not dispatcher.is_behind
+    assert dispatcher.touched == {queue: 0}
+
+
+def test_dropped_entries_give_their_offsets_back(queues: ConsumeQueues) -> None:
+    dispatcher = Dispatcher(Position(0, -1, 0))
+    queue = queues.get_or_make("T", 0)
+    for _ in range(3):
+        queue.next_offset += 1
+        dispatcher.stage(queue, ENTRY.pack(0, 100, 0))
+    dispatcher.drop_staged()
+    assert (queue.next_offset, queue.staged, dispatcher.is_behind) == (0, [], False)
+
+
+def test_a_queue_that_cannot_be_written_is_tried_again_without_doing_the_others_twice(
+    files: SimulatedFiles, queues: ConsumeQueues
+) -> None:
+    dispatcher = Dispatcher(Position(0, -1, 0))
+    first, second = queues.get_or_make("T", 0), queues.get_or_make("U", 0)
+    for queue in (first, second):
+        dispatcher.stage(queue, ENTRY.pack(0, 100, 0))
+    dispatcher.seal(Position(100, 0, 1))
+    files.fail("pwrite", after=1, error=errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        dispatcher.advance(100)
+    assert (first.max_offset, second.max_offset, dispatcher.position.end) == (1, 0, 0)
+    dispatcher.advance(100)
+    assert (first.max_offset, second.max_offset, dispatcher.position.end) == (1, 1, 100)
+
+
+def test_entries_of_a_deleted_topic_are_not_written(queues: ConsumeQueues) -> None:
+    dispatcher = Dispatcher(Position(0, -1, 0))
+    gone, kept = queues.get_or_make("T", 0), queues.get_or_make("U", 0)
+    for queue in (gone, kept):
+        dispatcher.stage(queue, ENTRY.pack(0, 100, 0))
+    dispatcher.seal(Position(100, 0, 1))
+    dispatcher.forget_topic([gone])
+    dispatcher.advance(100)
+    assert (gone.max_offset, kept.max_offset) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("topic", "properties", "expected"),
+    [
+        ("T", b"", 0),
+        ("T", b"TAGS\x01TagA\x02", 2598919),
+        ("T", b"KEYS\x01k\x02TAGS\x01TagB", 2598920),
+        ("T", b"TAGS\x01tag-neg-10\x02", -1195727601),
+        ("T", "TAGS\x01中文\x02".encode(), 646394),
+        ("T", b"DELAY\x012\x02", 0),
+        ("SCHEDULE_TOPIC_XXXX", b"DELAY\x012\x02TAGS\x01TagA\x02", 1_005_000),
+        ("SCHEDULE_TOPIC_XXXX", b"DELAY\x0150\x02", 1_010_000),
+        ("SCHEDULE_TOPIC_XXXX", b"DELAY\x010\x02TAGS\x01TagA\x02", 2598919),
+        ("SCHEDULE_TOPIC_XXXX", b"DELAY\x01soon\x02", 0),
+    ],
+)
+def test_an_entry_says_the_tag_or_when_it_is_due(topic: str, properties: bytes, expected: int) -> None:
+    """Hashes of store-format.md, appendix A."""
+    assert entry_tag(topic, properties, 1_000_000, LEVELS) == expected

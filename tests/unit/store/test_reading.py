@@ -1,0 +1,171 @@
+"""Which messages a reader gets, and where it goes on: the table of wire-protocol.md, 6.4."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.store.folder import ROOT, draft, fill, log_path, overwrite, queue_path, store_on
+
+from kourou.doors.files import SimulatedFiles
+from kourou.protocol.java_hash import java_hash
+from kourou.protocol.record import decode_all
+from kourou.store.consume_queue import ENTRY
+from kourou.store.reading import matching
+from kourou.store.store import ReadResult, ReadStatus, Store
+
+
+def bodies(result: ReadResult) -> list[bytes]:
+    found = [record.body for record in decode_all(b"".join(result.messages))]
+    assert len(found) == result.count
+    return found
+
+
+def test_offsets_outside_the_queue_say_where_to_go_on() -> None:
+    store = store_on(SimulatedFiles())
+    fill(store, 5)
+    answers = {
+        offset: (result.status, result.next_offset, result.min_offset, result.max_offset, result.count)
+        for offset in (-1, 5, 6, 99)
+        for result in [store.read("T", 0, offset)]
+    }
+    assert answers == {
+        -1: (ReadStatus.OFFSET_TOO_SMALL, 0, 0, 5, 0),
+        5: (ReadStatus.OFFSET_OVERFLOW_ONE, 5, 0, 5, 0),
+        6: (ReadStatus.OFFSET_OVERFLOW_BADLY, 5, 0, 5, 0),
+        99: (ReadStatus.OFFSET_OVERFLOW_BADLY, 5, 0, 5, 0),
+    }
+    assert store.read("T", 1, 3).status is ReadStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.read("nobody", 0, 0).next_offset == 0
+
+
+def test_a_queue_that_has_seen_nothing_visible_has_no_message() -> None:
+    store = store_on(SimulatedFiles())
+    store.append(draft(sys_flag=0x4))
+    assert store.read("T", 0, 0).status is ReadStatus.NO_MESSAGE_IN_QUEUE
+
+
+@pytest.mark.parametrize("others", [0, 1, 3])
+def test_at_most_32_messages_come_at_once_side_by_side_or_not(others: int) -> None:
+    store = store_on(SimulatedFiles(), commit_log_segment_bytes=1 << 20)
+    for number in range(40):
+        store.append(draft(b"%d" % number))
+        for other in range(others):
+            store.append(draft(topic="U", queue_id=other))
+    for offset, count_max, expected in ((0, 100, 32), (0, 5, 5), (38, 32, 2), (7, 0, 1), (3, -1, 1)):
+        result = store.read("T", 0, offset, count_max)
+        assert bodies(result) == [b"%d" % number for number in range(offset, offset + expected)]
+        assert result.next_offset == offset + expected
+        assert (len(result.messages) == 1) == (others == 0 or expected == 1)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_bytes_are_limited_but_one_message_always_comes(others: int) -> None:
+    store = store_on(SimulatedFiles(), commit_log_segment_bytes=1 << 20)
+    sizes = []
+    for number in range(10):
+        sizes.append(store.append(draft(bytes(100 * number))).size)
+        if others:
+            store.append(draft(topic="U"))
+    assert store.read("T", 0, 0, 32, sum(sizes[:4])).count == 4
+    assert store.read("T", 0, 0, 32, sum(sizes[:4]) - 1).count == 3
+    assert store.read("T", 0, 9, 32, 1).count == 1
+    assert store.read("T", 0, 5, 32, 1).next_offset == 6
+
+
+def test_far_behind_readers_get_less_at_a_time() -> None:
+    store = store_on(SimulatedFiles(), in_memory_bytes=3000, commit_log_segment_bytes=1 << 20)
+    fill(store, 60)
+    old, new = store.read("T", 0, 0), store.read("T", 0, 58)
+    assert (old.count, old.is_behind) == (8, True)
+    assert (new.count, new.is_behind) == (2, False)
+    tagged = store.read("T", 0, 0, wanted={java_hash("TagA")})
+    assert (tagged.count, tagged.is_behind) == (8, True)
+
+
+def mixed(count: int, **settings: object) -> Store:
+    store = store_on(SimulatedFiles(), commit_log_segment_bytes=1 << 20, **settings)
+    for number in range(count):
+        tag = b"" if number % 5 == 4 else b"TAGS\x01t%d\x02" % (number % 5)
+        store.append(draft(b"%d" % number, properties=tag))
+    return store
+
+
+@pytest.mark.parametrize("tags", [{"t1"}, {"t1", "t3"}, {"t0", "t1", "t2", "t3", "x", "y"}])
+def test_a_filter_gives_the_wanted_tags_alone(tags: set[str]) -> None:
+    store = mixed(60)
+    wanted = {java_hash(tag) for tag in tags}
+    found: list[bytes] = []
+    offset = 0
+    while offset < 60:
+        result = store.read("T", 0, offset, 7, wanted=wanted)
+        found += bodies(result)
+        offset = result.next_offset
+    assert found == [b"%d" % number for number in range(60) if f"t{number % 5}" in tags]
+
+
+def test_a_filter_that_matches_nothing_goes_on_after_what_it_has_seen() -> None:
+    store = mixed(60, scan_entries_max=40)
+    result = store.read("T", 0, 0, wanted={java_hash("nobody")})
+    assert (result.status, result.next_offset, result.count) == (ReadStatus.NO_MATCHED_MESSAGE, 40, 0)
+    result = store.read("T", 0, 40, wanted={java_hash("nobody")})
+    assert (result.status, result.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 60)
+
+
+def test_a_full_filtered_answer_goes_on_at_the_first_message_it_left_out() -> None:
+    store = mixed(60)
+    result = store.read("T", 0, 0, 2, wanted={java_hash("t1")})
+    assert bodies(result) == [b"1", b"6"]
+    assert result.next_offset == 11
+
+
+def test_a_reader_may_look_at_whole_records() -> None:
+    store = mixed(20)
+    result = store.read("T", 0, 0, accepts=lambda record: b"7" in decode_all(record)[0].body)
+    assert bodies(result) == [b"7", b"17"]
+    both = store.read("T", 0, 0, wanted={java_hash("t2")}, accepts=lambda r: b"1" in decode_all(r)[0].body)
+    assert bodies(both) == [b"12", b"17"]
+
+
+def test_entries_whose_records_are_gone_are_skipped() -> None:
+    """Between the going of a log file and the correction of the queue's beginning."""
+    store = store_on(SimulatedFiles())
+    fill(store, 60)
+    queue = store._queues.table["T", 0]
+    store._log.segments.drop(0)
+    result = store.read("T", 0, 0, 8)
+    assert (result.status, result.next_offset) == (ReadStatus.MESSAGE_WAS_REMOVING, 8)
+    queue.correct_min(store.start)
+    assert store.read("T", 0, 0).status is ReadStatus.OFFSET_TOO_SMALL
+    assert store.read("T", 0, queue.min_offset).status is ReadStatus.FOUND
+
+
+def test_a_missing_queue_file_sends_the_reader_to_the_next() -> None:
+    store = store_on(SimulatedFiles())
+    fill(store, 120)
+    store._queues.table["T", 0].segments.drop(1000)
+    result = store.read("T", 0, 60)
+    assert (result.status, result.next_offset) == (ReadStatus.OFFSET_FOUND_NULL, 100)
+
+
+def test_with_tags_kept_elsewhere_unknown_ones_are_let_through() -> None:
+    files = SimulatedFiles()
+    store = store_on(files)
+    fill(store, 3)
+    store.close()
+    overwrite(files, queue_path(), 20, ENTRY.pack(*ENTRY.unpack(files.read(queue_path())[20:40])[:2], -(1 << 62)))
+    files.make_folders(f"{ROOT}/consumequeue_ext")
+    store = store_on(files)
+    assert bodies(store.read("T", 0, 0, wanted={1})) == [b"T-0-1"]
+    assert files.exists(log_path())
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1 << 62), st.integers(1, 1 << 30), st.integers(-3, 3)), max_size=60),
+    st.sets(st.integers(-4, 4), min_size=1, max_size=6),
+)
+def test_entries_are_matched_as_by_looking_at_each(entries: list[tuple[int, int, int]], wanted: set[int]) -> None:
+    packed = b"".join(ENTRY.pack(*entry) for entry in entries)
+    expected = [index for index, entry in enumerate(entries) if entry[2] in wanted]
+    assert list(matching(packed, wanted)) == expected
+    assert list(matching(packed, wanted, True)) == expected

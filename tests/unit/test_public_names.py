@@ -1,0 +1,47 @@
+"""`import kourou` offers every public name and pays for none of them in advance."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import kourou
+import kourou.errors
+
+
+@pytest.mark.parametrize("name", kourou.__all__)
+def test_every_public_name_can_be_had(name: str) -> None:
+    assert getattr(kourou, name) is not None
+    assert name in dir(kourou)
+
+
+def test_every_error_is_public() -> None:
+    assert set(kourou.errors.__all__) <= set(kourou.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="DefaultMQProducer"):
+        _ = kourou.DefaultMQProducer
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    loaded = _modules_after("import kourou")
+    assert "kourou" in loaded
+    assert not loaded & {"asyncio", "socket", "ssl", "msgspec", "json", "kourou.message", "kourou.client"}
+
+
+def test_a_client_does_not_pay_for_the_server() -> None:
+    loaded = _modules_after("import kourou; kourou.Producer; kourou.PullConsumer; kourou.Message")
+    assert "kourou.client" in loaded
+    servers = ("kourou.broker", "kourou.store", "kourou.nameserver", "kourou.local", "kourou.remoting.server")
+    assert not [name for name in loaded if name.startswith(servers)]
+
+
+def _modules_after(statement: str) -> set[str]:
+    """The modules a fresh interpreter holds after `statement`, beyond those it starts with."""
+    program = f"import sys; before = set(sys.modules); {statement}; print(sorted(set(sys.modules) - before))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(json.loads(run.stdout.replace("'", '"')))
