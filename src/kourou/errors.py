@@ -99,6 +99,9 @@ class Refused(MQError):
         self.code = int(code)
         self.remark = remark
 
+    def __reduce__(self) -> tuple[type[Refused], tuple[int, str]]:
+        return type(self), (self.code, self.remark)  # a Spark worker's error travels to its driver
+
 
 class NotFound(Refused):
     """The thing asked for does not exist there."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.unit.store.folder import draft, read_all, store_on
 
 from kourou.doors.clock import SimulatedClock
 from kourou.doors.files import SimulatedFiles
 from kourou.protocol.java_hash import java_hash
 from kourou.protocol.record import decode_all
 from kourou.store.config import ASYNC_FLUSH, SYNC_FLUSH
-from kourou.store.store import ReadStatus, Store
+from kourou.store.store import Draft, ReadStatus, Store
+from tests.unit.store.folder import draft, read_all, store_on
 
 Key = tuple[str, int]
 KEYS = st.tuples(st.sampled_from(("T", "U")), st.integers(0, 2))
@@ -69,7 +69,9 @@ class StoreMachine(RuleBasedStateMachine):
             assert (result.count, result.messages) == (0, [])
             assert result.status is not ReadStatus.FOUND
 
-    @rule(key=KEYS, offset=st.integers(0, 40), count=st.integers(1, 40), tags=st.sets(st.sampled_from(TAGS[1:])))
+    @rule(
+        key=KEYS, offset=st.integers(0, 40), count=st.integers(1, 40), tags=st.sets(st.sampled_from(TAGS[1:]))
+    )
     def read_tags(self, key: Key, offset: int, count: int, tags: set[str]) -> None:
         queue = self.model.get(key, [])
         if offset >= len(queue) or not tags:
@@ -123,7 +125,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.store.damage == []
 
 
-def _draft(key: Key, message: tuple[bytes, str]) -> object:
+def _draft(key: Key, message: tuple[bytes, str]) -> Draft:
     body, tag = message
     properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
     return draft(body, key[0], key[1], properties)

@@ -9,6 +9,7 @@ Everything runs on one event loop; only fdatasync has a thread of its own.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Mapping
 from typing import Final
@@ -139,13 +140,13 @@ class Broker:
             RequestCode.PULL_MESSAGE: pull,
             RequestCode.LITE_PULL_MESSAGE: pull,
             RequestCode.QUERY_CONSUMER_OFFSET: QueryOffsetHandler(self.offsets, self.store),
-            RequestCode.UPDATE_CONSUMER_OFFSET: UpdateOffsetHandler(self.offsets, self.topics),
+            RequestCode.UPDATE_CONSUMER_OFFSET: UpdateOffsetHandler(self.offsets, self.topics, self.groups),
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: SearchOffsetHandler(self.store),
             RequestCode.GET_MAX_OFFSET: MaxOffsetHandler(self.store),
             RequestCode.GET_MIN_OFFSET: MinOffsetHandler(self.store),
             RequestCode.GET_EARLIEST_MSG_STORETIME: EarliestTimeHandler(self.store),
             RequestCode.HEART_BEAT: HeartbeatHandler(self.members, self.groups, self.topics),
-            RequestCode.UNREGISTER_CLIENT: UnregisterHandler(self.members, self.groups),
+            RequestCode.UNREGISTER_CLIENT: UnregisterHandler(self.members),
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: MemberListHandler(self.members),
             RequestCode.UPDATE_AND_CREATE_TOPIC: CreateTopicHandler(self.topics, self.registration),
         }
@@ -175,8 +176,10 @@ class Broker:
             self._is_loaded = True
             self.store.on_dispatch(lambda new: self.long_poll.wake(new.topic, new.queue_id))
             await self._listen()
-        except BaseException:
+        except BaseException as error:
             await self._close()
+            if isinstance(error, OSError):
+                raise _unusable(self.config.store_path, error) from None
             raise
         self.long_poll.start()
         self.members.start()
@@ -259,3 +262,10 @@ class Broker:
             return None
         url = list_url(config.address_server, config.address_server_path)
         return AddressList(url, self.registration.use, network=self._network, clock=self._clock)
+
+
+def _unusable(folder: str, error: OSError) -> DiskFault | ConfigError:
+    what = f"the data folder {folder} cannot be used: {error.filename or folder}: {error.strerror}"
+    if error.errno == errno.EIO:
+        return DiskFault(f"{what}; see to the disk")
+    return ConfigError(f"{what}; make it writable, or choose another one (storePathRootDir, --data)")

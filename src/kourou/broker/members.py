@@ -61,6 +61,8 @@ class ConsumerGroup:
         self.consume_type = ConsumeType.PUSH
         self.message_model = MessageModel.CLUSTERING
         self.consume_from = ConsumeFromWhere.LAST_OFFSET
+        self.wants_news = True
+        """Whether its members are told when one joins or leaves; a setting of the group."""
 
     @property
     def is_broadcast(self) -> bool:
@@ -123,6 +125,7 @@ class Members:
             Subscription(subscription)  # raises on an unusable one, before anything changes
         self._watch(member.connection)
         group = self._consumers.setdefault(data.group_name, ConsumerGroup(data.group_name))
+        group.wants_news = notify
         group.consume_type = ConsumeType.read(data.consume_type)
         group.message_model = MessageModel.read(data.message_model)
         group.consume_from = ConsumeFromWhere.read(data.consume_from_where)
@@ -133,7 +136,7 @@ class Members:
             logger.info("%s joined group %s from %s", member.client_id, group.name, member.connection.peer)
         known.last_heard = self._clock.monotonic()
         changed = group.subscribe(data.subscription_data_set) or joined
-        if changed and notify:
+        if changed:
             self._tell(group)
         return changed
 
@@ -144,7 +147,7 @@ class Members:
             if not members:
                 del self._producers[group]
 
-    def consumer_left(self, connection: Connection, name: str, *, notify: bool = True) -> None:
+    def consumer_left(self, connection: Connection, name: str) -> None:
         group = self._consumers.get(name)
         member = None if group is None else group.members.pop(connection, None)
         if group is None or member is None:
@@ -152,7 +155,7 @@ class Members:
         logger.info("%s left group %s", member.client_id, name)
         if not group.members:
             del self._consumers[name]
-        elif notify:
+        else:
             self._tell(group)
 
     def drop_silent(self) -> None:
@@ -180,7 +183,7 @@ class Members:
             self.consumer_left(connection, name)
 
     def _tell(self, group: ConsumerGroup) -> None:
-        if self._notify and not group.is_broadcast:
+        if self._notify and group.wants_news and not group.is_broadcast:
             for connection in group.members:
                 changed = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, GroupNamed(group.name))
                 connection.send_one_way(changed)

@@ -50,6 +50,7 @@ class Registration:
         self._name_servers = config.name_servers
         self._silent: set[str] = set()
         self._timer: Timer | None = None
+        self._is_leaving = False
         self._whispers: set[asyncio.Task[None]] = set()
 
     @property
@@ -69,23 +70,29 @@ class Registration:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for name_server in self._name_servers:
-            goodbye = request(RequestCode.UNREGISTER_BROKER, self._identity())
-            try:
-                await self._client.call(name_server, goodbye, GOODBYE_TIMEOUT_SECONDS)
-            except MQError as error:
-                logger.debug("no goodbye to name server %s: %s", name_server, error)
+        self._is_leaving = True
+        await asyncio.gather(*map(self._say_goodbye, self._name_servers))
+
+    async def _say_goodbye(self, name_server: str) -> None:
+        goodbye = request(RequestCode.UNREGISTER_BROKER, self._identity())
+        try:
+            await self._client.call(name_server, goodbye, GOODBYE_TIMEOUT_SECONDS)
+        except MQError as error:
+            logger.debug("no goodbye to name server %s: %s", name_server, error)
 
     def use(self, name_servers: tuple[str, ...]) -> None:
         """From now on these are the name servers; all of them are told at once."""
-        if name_servers and name_servers != self._name_servers:
+        if name_servers and name_servers != self._name_servers and not self._is_leaving:
             logger.info("name servers are now %s", ";".join(name_servers))
             self._name_servers = name_servers
             self.register_now()
 
     def register_now(self, then: Callable[[], None] | None = None) -> None:
-        """Tell all name servers; `then` is called when each has answered or run out of time."""
-        servers = self._name_servers
+        """Tell all name servers; `then` is called when each has answered or run out of time.
+
+        After the goodbye nobody is told any more: it would bring back what is about to end.
+        """
+        servers = () if self._is_leaving else self._name_servers
         done = _Countdown(len(servers), then)
         if not servers:
             return
@@ -108,11 +115,7 @@ class Registration:
         )
 
         def answered(reply: Command | Exception) -> None:
-            if (
-                isinstance(reply, Command)
-                and reply.code == ResponseCode.SUCCESS
-                and not reply.parse(DataVersionReply).changed
-            ):
+            if isinstance(reply, Command) and _knows_us(reply):
                 return
             timeout = self._config.register_timeout_ms / 1000
             self._tell(name_server, self._command()(), timeout, _Countdown(1, None))
@@ -151,8 +154,11 @@ class Registration:
             self._silent.discard(name_server)
             logger.info("registered at name server %s again", name_server)
         assert isinstance(reply, Command)
-        if reply.body:
-            self._topics.set_ordered(KVTable.decode(reply.body).table)
+        try:
+            if reply.body:
+                self._topics.set_ordered(KVTable.decode(reply.body).table)
+        except MQError as error:
+            logger.warning("name server %s: its word on ordered topics is unusable: %s", name_server, error)
 
     def _topics_changed(self) -> None:
         self.register_now()
@@ -201,6 +207,14 @@ class _Countdown:
     def _finish(self) -> None:
         if self._then is not None:
             self._then()
+
+
+def _knows_us(reply: Command) -> bool:
+    """Whether a name server has our newest table; when in doubt it gets it again."""
+    try:
+        return reply.code == ResponseCode.SUCCESS and not reply.parse(DataVersionReply).changed
+    except MQError:
+        return False
 
 
 def _problem(reply: Command | Exception) -> str | None:

@@ -7,7 +7,7 @@ servers and slaves notice; `on_change` is how the registration hears of it at on
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -37,14 +37,17 @@ class Topics:
         self._kept = TopicTable()
         self._table = self._kept.topic_config_table
         self._auto_created = 0
+        self.born_with: Final = frozenset(system_topics(config))
+        """Topics every broker has from the start; they are not anybody's to make."""
         self._listeners: list[Callable[[], None]] = []
 
     def load(self) -> None:
         """Read what was kept, and make sure of the topics every broker has."""
         self._kept = self._file.load(TopicTable) or TopicTable()
         self._table = self._kept.topic_config_table
-        born_with = system_topics(self._config)
-        missing = {name: topic for name, topic in born_with.items() if name not in self._table}
+        missing = {
+            name: topic for name, topic in system_topics(self._config).items() if name not in self._table
+        }
         if missing:
             self._table.update(missing)
             self._changed()
@@ -193,12 +196,14 @@ def _topic(name: str, queues: int, perm: int, sys_flag: int = 0) -> TopicConfig:
     )
 
 
-def check_new_topic(name: str, read_queues: int, write_queues: int, perm: int) -> None:
-    """Refuse settings that no topic can have."""
+def check_new_topic(
+    name: str, read_queues: int, write_queues: int, perm: int, taken: Collection[str] = ()
+) -> None:
+    """Refuse settings that no topic can have, and the names that are `taken` by the broker itself."""
     fault = names.topic_fault(name)
     if fault is not None:
         raise Refused(ResponseCode.INVALID_PARAMETER, fault)
-    if names.is_system_topic(name):
+    if names.is_system_topic(name) or name in taken:
         raise Refused(
             ResponseCode.INVALID_PARAMETER, f"topic '{name}' belongs to the system; choose another name"
         )

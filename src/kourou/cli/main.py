@@ -56,13 +56,24 @@ def run(arguments: list[str]) -> int:
         error.show()
         return error.exit_code
     except MQError as error:
-        print(f"kourou: {error}", file=sys.stderr)
+        _complain(str(error))
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone, and so does the interpreter's last flush
         return 1
+    except OSError as error:
+        what = error.strerror or str(error)
+        _complain(f"{error.filename}: {what}" if error.filename else what)
+        return 1
+
+
+def _complain(what: str) -> None:
+    """One line, whatever a server put into it."""
+    from kourou.cli.output import as_text
+
+    print(f"kourou: {as_text(what)}", file=sys.stderr)
 
 
 def _group() -> click.Group:

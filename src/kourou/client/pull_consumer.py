@@ -29,6 +29,8 @@ class PullConsumer:
             consumer.commit()
 
     It begins where `group` last committed; where it never did, at `start`: "earliest", "latest" or a moment.
+    (A 4.9 broker of Apache's says that a new group is at 0 for as long as a queue's first message is in
+    memory; `seek` goes elsewhere whatever it says.)
     `tags` is `*` for all, or `"new || paid"`. With `announce` the brokers count it as a member of the group,
     so that administrators see it. The consumer owns all queues of the topic: two of them in one group read
     everything twice.

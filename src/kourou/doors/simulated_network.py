@@ -67,10 +67,10 @@ class SimulatedNetwork:
         if address in self._cut:
             await asyncio.get_running_loop().create_future()  # for ever: packets go nowhere
         listener = self._listening_at(address)
-        ours: Address = ("127.0.0.1", next(self._ports))
-        theirs = listener.accept(*ours) if listener is not None else None
         if listener is None:
             raise _error(errno.ECONNREFUSED)
+        ours: Address = ("127.0.0.1", next(self._ports))
+        theirs = listener.accept(*ours)
         here = SimulatedTransport(self, protocol, ours, address)
         if theirs is None:  # a real peer, too, learns of this only after connecting
             protocol.connection_made(here)

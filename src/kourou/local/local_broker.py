@@ -76,13 +76,13 @@ class LocalBroker:
         if self._data is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="kourou-")
             self._data = self._temporary.name
-        name_server = NameServerConfig(port=0, kv_config_path=f"{self._data}/namesrv/kvConfig.json")
-        broker = BrokerConfig(**{"port": 0, "store_path": f"{self._data}/store", **self._settings})
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="kourou-local", daemon=True)
-        self._thread.start()
-        node = Node(name_server, broker)
         try:
+            name_server = NameServerConfig(port=0, kv_config_path=f"{self._data}/namesrv/kvConfig.json")
+            broker = BrokerConfig(**{"port": 0, "store_path": f"{self._data}/store", **self._settings})
+            node = Node(name_server, broker)
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="kourou-local", daemon=True)
+            self._thread.start()
             self._run(node.start())
         except BaseException:
             self._end()
@@ -103,12 +103,12 @@ class LocalBroker:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS_MAX)
 
     def _end(self) -> None:
-        assert self._loop is not None
-        assert self._thread is not None
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-        self._loop = self._thread = None
+        if self._loop is not None and self._thread is not None:
+            self._run(self._loop.shutdown_default_executor())  # asyncio looks up names in threads
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._loop = self._thread = None
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = self._data = None

@@ -37,6 +37,10 @@ class Admission:
         if not self._open_by_host[host]:
             del self._open_by_host[host]
 
+    @property
+    def is_empty(self) -> bool:
+        return self._open == 0
+
     def _spend(self, host: str, now: float) -> bool:
         """A bucket that refills by `accepts_per_second_max` a second and holds one second's worth."""
         rate = self._config.accepts_per_second_max

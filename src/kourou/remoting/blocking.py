@@ -1,55 +1,30 @@
 """The same calls on plain sockets, for Spark workers, the command line and anyone with threads of their own.
 
 No asyncio, no background thread. Any number of threads may call; all calls to one address share one
-socket. Whoever waits for a reply and finds nobody reading becomes the reader: it hands replies to those
-they belong to, and passes the office on when it has its own. What the server asks of us is handled by
-whoever read it, after it has left the office: a handler may call, too.
-
-    caller --send--> socket <--read-- the one reader --reply--> caller, other callers
-                                                     --request--> handler --answer--> socket
-
-Back-off and lost connections are as in `client.py`.
+socket, and `blocking_line.py` says how. Back-off and lost connections are as in `client.py`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import math
 import select
 import socket
-import ssl
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections.abc import Mapping
 
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, RealClock
 from kourou.doors.network import dial
-from kourou.errors import ConnectionLost, ProtocolError, TimedOut, Unreachable
-from kourou.protocol.codes import request_name
-from kourou.protocol.command import FLAG_ONE_WAY, FLAG_REPLY, Command, decode
-from kourou.protocol.frame import FrameReader
-from kourou.protocol.pending import Pending, Settle
-from kourou.remoting.address import format_address, parse_address
-from kourou.remoting.answer import Answer, Handler, is_foreseen, not_supported, one_way, refusal
+from kourou.errors import ConnectionLost
+from kourou.protocol.command import Command
+from kourou.protocol.pending import Settle
+from kourou.remoting.address import parse_address
+from kourou.remoting.answer import Handler
 from kourou.remoting.backoff import Backoff
+from kourou.remoting.blocking_line import BlockingLine, Dial
 from kourou.remoting.config import ClientTls
-from kourou.remoting.failures import in_words
 from kourou.remoting.tls import client_context
 
-if TYPE_CHECKING:
-    from kourou.remoting.connection import Connection
-
-logger = logging.getLogger(__name__)
-
-READ_BYTES_MAX = 256 * 1024
 NO_HANDLERS: Mapping[int, Handler] = {}
-
-Dial = Callable[[str, int, float], socket.socket]
-WouldBlock = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class BlockingClient:
@@ -70,7 +45,7 @@ class BlockingClient:
         self._handlers = dict(handlers)
         self._dial = _dialler(dial, tls)
         self._connect_timeout = connect_timeout
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, BlockingLine] = {}
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -130,14 +105,14 @@ class BlockingClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _line(self, address: str) -> _Line:
+    def _line(self, address: str) -> BlockingLine:
         with self._lock:
             line = self._lines.get(address)
             if line is None:
                 if self._is_closed:
                     raise ConnectionLost(f"cannot call {address}: this client is closed")
                 host, port = parse_address(address)
-                line = self._lines[address] = _Line(
+                line = self._lines[address] = BlockingLine(
                     host,
                     port,
                     handlers=self._handlers,
@@ -164,392 +139,3 @@ def _dialler(dial: Dial, tls: ClientTls | None) -> Dial:
             raise
 
     return dial_tls
-
-
-class _Waiting:
-    """One caller, and what it has got."""
-
-    __slots__ = ("result",)
-
-    def __init__(self) -> None:
-        self.result: Command | Exception | None = None
-
-    def settle(self, result: Command | Exception) -> None:
-        self.result = result
-
-
-class _Launched(NamedTuple):
-    """A request nobody waits for: when it is overdue, what it asks, how much had been read, whom to tell."""
-
-    deadline: float
-    name: str
-    reads: int
-    then: Settle
-
-
-class _Line:
-    """The one socket to one address.
-
-    Locks, always taken in this order: `_sending` (one frame at a time goes out), `_state` (everything
-    else), `_io` (a TLS socket must not be read and written at once). None is held while waiting for the
-    peer, but `_sending` while the peer does not take the frame.
-    """
-
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        *,
-        handlers: Mapping[int, Handler],
-        dial: Dial,
-        connect_timeout: float,
-        clock: Clock,
-        backoff: Backoff,
-    ) -> None:
-        self.peer_host, self.peer_port = host, port
-        self.peer = format_address(host, port)
-        self._handlers = handlers
-        self._dial = dial
-        self._connect_timeout = connect_timeout
-        self._clock = clock
-        self._backoff = backoff
-        self._failure = Unreachable(f"{self.peer} was not tried yet")
-        self._sending = threading.Lock()
-        self._state = threading.Condition()
-        self._io = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._reader = FrameReader()
-        self._pending = Pending()
-        self._requests: deque[Command] = deque()
-        self._this_thread = threading.local()
-        self._launched: dict[int, _Launched] = {}
-        self._settled: deque[tuple[Settle, Command | Exception]] = deque()
-        self._is_being_read = False
-        self._is_connecting = False
-        self._is_closed = False
-        self._reads = 0
-
-    # ----------------------------------------------------------------------------------- asking
-
-    def call(self, command: Command, deadline: float, timeout: float) -> Command:
-        waiting = _Waiting()
-        self._connect(deadline)
-        with self._sending:
-            with self._state:
-                reads = self._reads
-                opaque = command.opaque = self._pending.number()
-                frame = command.encode()
-                self._pending.add(opaque, deadline, waiting.settle)
-            try:
-                self._send(frame, deadline)
-            except BaseException:
-                self._forget(opaque)
-                raise
-        if not self._wait(waiting, deadline):
-            self._forget(opaque)
-            if self._reads == reads:
-                self._lose(self._socket, ConnectionLost(f"no sign of life from {self.peer}"))
-            name = request_name(command.code)
-            raise TimedOut(f"{self.peer} did not answer {name} within {timeout:g} s")
-        if isinstance(waiting.result, Command):
-            return waiting.result
-        assert waiting.result is not None
-        raise waiting.result
-
-    def call_soon(self, command: Command, deadline: float, then: Settle) -> None:
-        with self._state:
-            if self._socket is None and self._backoff.not_before > self._clock.monotonic():
-                raise self._failure  # who does not wait for a reply does not wait for this, either
-        self._connect(deadline)
-        with self._sending:
-            with self._state:
-                opaque = command.opaque = self._pending.number()
-                frame = command.encode()
-                self._launched[opaque] = _Launched(deadline, request_name(command.code), self._reads, then)
-                self._pending.add(opaque, deadline, partial(self._settle_launched, opaque))
-            try:
-                self._send(frame, deadline)
-            except BaseException:
-                with self._state:
-                    self._launched.pop(opaque, None)
-                    self._pending.forget(opaque)
-                raise
-
-    def _settle_launched(self, opaque: int, result: Command | Exception) -> None:
-        """Called with `_state` held, so the telling is left to `_tell_settled`."""
-        launched = self._launched.pop(opaque, None)
-        if launched is not None:
-            self._settled.append((launched.then, result))
-
-    def _tell_settled(self) -> bool:
-        """Tell those whose request is settled, if any. Called where no lock is held."""
-        told = False
-        while self._settled:
-            try:
-                then, result = self._settled.popleft()
-            except IndexError:  # another thread was faster
-                break
-            told = True
-            try:
-                then(result)
-            except Exception:
-                logger.exception("what waited for an answer of %s failed", self.peer)
-        return told
-
-    def seconds_to_deadline(self) -> float:
-        """Until the first request nobody waits for is overdue; infinite when there is none."""
-        with self._state:
-            deadlines = [each.deadline for each in self._launched.values()]
-        return self._left(min(deadlines)) if deadlines else math.inf
-
-    def expire(self) -> None:
-        """Tell those whose `call_soon` is overdue; hang up when the peer gave no sign of life meanwhile."""
-        now = self._clock.monotonic()
-        with self._state:
-            overdue = [opaque for opaque, each in self._launched.items() if each.deadline <= now]
-            is_silent = any(self._launched[opaque].reads == self._reads for opaque in overdue)
-            for opaque in overdue:
-                self._pending.forget(opaque)
-                name = self._launched[opaque].name
-                self._settle_launched(opaque, TimedOut(f"{self.peer} did not answer {name} in time"))
-        if is_silent:
-            self._lose(self._socket, ConnectionLost(f"no sign of life from {self.peer}"))
-        self._tell_settled()
-
-    def send_one_way(self, command: Command, deadline: float) -> None:
-        self._connect(deadline)
-        with self._sending:
-            with self._state:
-                frame = one_way(command, self._pending.number())
-            self._send(frame, deadline)
-
-    def close(self) -> None:
-        with self._state:
-            self._is_closed = True
-        self._lose(self._socket, ConnectionLost(f"the connection to {self.peer} was closed here"))
-        self._tell_settled()
-
-    def fileno(self) -> int:
-        with self._state:
-            return -1 if self._socket is None else self._socket.fileno()
-
-    def _forget(self, opaque: int) -> None:
-        with self._state:
-            self._pending.forget(opaque)
-
-    def _wait(self, waiting: _Waiting, deadline: float) -> bool:
-        """Wait for the result, as the reader when there is no other; False when time is up."""
-        while True:
-            with self._state:
-                while waiting.result is None and self._is_being_read:
-                    if not self._state.wait(self._left(deadline)) and not self._left(deadline):
-                        return waiting.result is not None
-                if waiting.result is not None:
-                    return True
-                if not self._left(deadline):
-                    return False
-                self._is_being_read = True
-            try:
-                self._read_until(waiting, deadline)
-            finally:
-                self._leave_office()
-            self.tell_others()
-
-    def _leave_office(self) -> None:
-        with self._state:
-            self._is_being_read = False
-            self._state.notify_all()
-
-    def tell_others(self) -> bool:
-        """Whatever was read for others, if anything: replies nobody waits for, requests. Holds no lock."""
-        told = self._tell_settled()
-        return self._handle_requests() or told
-
-    def _left(self, deadline: float) -> float:
-        return max(0.0, deadline - self._clock.monotonic())
-
-    # -------------------------------------------------------------------------------- connecting
-
-    def _connect(self, deadline: float) -> None:
-        """Return with an open socket, which one thread makes for all that want it."""
-        with self._state:
-            while self._is_connecting and self._left(deadline):
-                self._state.wait(self._left(deadline))
-            if self._is_closed:
-                raise ConnectionLost(f"cannot call {self.peer}: this client is closed")
-            if self._is_connecting:
-                raise Unreachable(f"no connection to {self.peer} in time")
-            self._is_connecting = True
-        try:
-            if not self._is_alive():
-                self._dial_when_allowed(deadline)
-        finally:
-            with self._state:
-                self._is_connecting = False
-                self._state.notify_all()
-
-    def _is_alive(self) -> bool:
-        """Whether the socket we have is still good: an idle one may have been closed by the server."""
-        self.read_what_is_there()
-        with self._state:
-            return self._socket is not None
-
-    def _dial_when_allowed(self, deadline: float) -> None:
-        pause = self._backoff.not_before - self._clock.monotonic()
-        if pause > 0:
-            if self._backoff.not_before > deadline:
-                raise self._failure
-            threading.Event().wait(pause)
-        try:
-            connected = self._dial(
-                self.peer_host, self.peer_port, max(0.001, min(self._connect_timeout, self._left(deadline)))
-            )
-            connected.setblocking(False)
-        except OSError as error:
-            self._backoff.failed(self._clock.monotonic())
-            self._failure = Unreachable(f"cannot reach {self.peer}: {in_words(error)}")
-            raise self._failure from None
-        with self._state:
-            self._backoff.succeeded()
-            self._socket, self._reader = connected, FrameReader()
-
-    def _lose(self, lost: socket.socket | None, error: ConnectionLost) -> None:
-        """Give up `lost`, unless another thread did, and has perhaps made a new one."""
-        with self._state:
-            if lost is None or lost is not self._socket:
-                return
-            self._socket = None
-            self._pending.fail_all(error)
-            self._state.notify_all()
-        with self._io:
-            with contextlib.suppress(OSError):
-                lost.shutdown(socket.SHUT_RDWR)  # wakes the reader, which `close` alone would not
-            lost.close()
-
-    # ----------------------------------------------------------------------------------- bytes out
-
-    def _send(self, frame: bytes, deadline: float) -> None:
-        """Send all of `frame`. Called by the holder of `_sending`."""
-        unsent = memoryview(frame)
-        while unsent:
-            sending = self._socket
-            if sending is None:
-                raise ConnectionLost(f"the connection to {self.peer} is gone")
-            try:
-                with self._io:
-                    unsent = unsent[sending.send(unsent) :]
-            except WouldBlock:
-                if not _ready(sending, select.POLLOUT, self._left(deadline)) and not self._left(deadline):
-                    # Half a frame is out: nothing can follow it on this connection.
-                    self._lose(sending, ConnectionLost(f"{self.peer} does not take what is sent"))
-                    raise TimedOut(f"{self.peer} did not take the request in time") from None
-            except OSError as error:
-                lost = ConnectionLost(f"the connection to {self.peer} broke: {in_words(error)}")
-                self._lose(sending, lost)
-                raise lost from None
-
-    # ------------------------------------------------------------------------------------ bytes in
-
-    def _read_until(self, waiting: _Waiting, deadline: float) -> None:
-        """Read for everybody until `waiting` has its result, its time is up, or others are to be told."""
-        while waiting.result is None and not self._settled and not (self._requests and self._may_handle):
-            reading, left = self._socket, self._left(deadline)
-            if reading is None or not left:
-                return
-            if _ready(reading, select.POLLIN, left):
-                self._read()
-
-    def read_what_is_there(self) -> None:
-        """Take in what has arrived, without waiting; nothing when somebody else reads already."""
-        with self._state:
-            if self._is_being_read or self._socket is None:
-                return
-            self._is_being_read = True
-            reading = self._socket
-        try:
-            if _ready(reading, select.POLLIN, 0):
-                self._read()
-        finally:
-            self._leave_office()
-
-    def _read(self) -> None:
-        """Take in all that has arrived. Called by the one reader."""
-        reading = self._socket
-        while reading is not None:
-            try:
-                with self._io:
-                    data = reading.recv(READ_BYTES_MAX)
-                if not data:
-                    raise ConnectionResetError("closed by the peer")
-                self._reads += 1
-                for frame in self._reader.feed(data):
-                    self._take(decode(frame))
-            except WouldBlock:
-                return
-            except (OSError, ProtocolError) as error:
-                why = in_words(error) if isinstance(error, OSError) else str(error)
-                self._lose(reading, ConnectionLost(f"the connection to {self.peer} is gone: {why}"))
-                return
-
-    def _take(self, command: Command) -> None:
-        if command.flag & FLAG_REPLY:
-            with self._state:
-                self._pending.answer(command)
-                self._state.notify_all()
-        else:
-            self._requests.append(command)
-
-    @property
-    def _may_handle(self) -> bool:
-        """A handler that calls, and reads another request meanwhile, leaves it for later: no recursion."""
-        return not getattr(self._this_thread, "is_handling", False)
-
-    def _handle_requests(self) -> bool:
-        handled = False
-        while self._requests and self._may_handle:
-            try:
-                request = self._requests.popleft()
-            except IndexError:  # another thread was faster
-                break
-            self._this_thread.is_handling = handled = True
-            try:
-                self._handle(request)
-            finally:
-                self._this_thread.is_handling = False
-        return handled
-
-    def _handle(self, command: Command) -> None:
-        answer = Answer(cast("Connection", self), 0, command.flag & FLAG_ONE_WAY)
-        handler = self._handlers.get(command.code)
-        if handler is None:
-            answer(not_supported(command))
-            return
-        try:
-            handler(command, answer)
-        except Exception as error:
-            if not is_foreseen(error):
-                logger.exception("handling %r from %s failed", command, self.peer)
-            answer(refusal(command, error))
-
-    # ------------------------------------------------------------------- what an `Answer` asks of us
-
-    @property
-    def is_open(self) -> bool:
-        return self._socket is not None
-
-    def settle(self, size: int) -> None:
-        """Nothing is counted here."""
-
-    def send_frame(self, frame: bytes) -> None:
-        with self._sending, contextlib.suppress(Unreachable):  # who asked is gone: so is the answer
-            self._send(frame, self._clock.monotonic() + self._connect_timeout)
-
-
-def _ready(what: socket.socket, event: int, seconds: float) -> bool:
-    """Wait until `what` can be read or written, or is closed. (`select.select` ends at file 1023.)"""
-    number = what.fileno()
-    if number < 0:
-        return True
-    poller = select.poll()
-    poller.register(number, event)
-    return bool(poller.poll(seconds * 1000))

@@ -144,7 +144,7 @@ class Client:
 
     async def close(self) -> None:
         """Hang up everywhere; whoever waits gets ConnectionLost."""
-        self._is_closed = True
+        self._is_closed = self._board.is_closed = True
         lines, self._lines = self._lines, {}
         for line in lines.values():
             line.close()

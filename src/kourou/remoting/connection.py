@@ -12,6 +12,7 @@ Reading stops for as long as one of these holds, so that a peer is slowed down b
     BUSY       too many of its requests, or too many bytes of them, are unanswered
     UNREAD     it leaves too much of what we wrote unread
     CROWDED    all connections together have too many unanswered bytes
+    BACKLOG    answers to what was read already fill the write buffer; the rest of it waits its turn
     DRAINING   the server is about to stop
 """
 
@@ -21,7 +22,8 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import cast
+from functools import partial
+from typing import TypeVar, cast
 
 from kourou.doors.clock import Clock
 from kourou.errors import ConnectionLost, ProtocolError, TimedOut
@@ -36,7 +38,9 @@ from kourou.remoting.config import ServerConfig
 from kourou.remoting.tick import Tick
 from kourou.remoting.watch import Watch
 
-BUSY, UNREAD, CROWDED, DRAINING = 1, 2, 4, 8
+T = TypeVar("T")
+
+BUSY, UNREAD, CROWDED, BACKLOG, DRAINING = 1, 2, 4, 8, 16
 
 READ_BYTES_MAX = 256 * 1024
 REQUEST_OVERHEAD_BYTES = 512  # what a waiting request costs besides its bytes
@@ -72,6 +76,7 @@ class Switchboard:
         self.in_flight_bytes = 0
         self.partial_bytes = 0
         self.is_crowded = False
+        self.is_closed = False
 
     def hold_all_back(self) -> None:
         """Together they ask too much: read from nobody until half of it is answered."""
@@ -94,18 +99,8 @@ class Connection(asyncio.BufferedProtocol):
     """A peer, as handlers see it. Belongs to the event loop's thread."""
 
     __slots__ = (
-        *(
-            "_alarm",
-            "_board",
-            "_is_writable",
-            "_on_close",
-            "_out",
-            "_paused",
-            "_pending",
-            "_reader",
-            "_reads_at_call",
-        ),
-        *("_transport", "_why"),
+        *("_alarm", "_backlog", "_board", "_is_writable", "_on_close", "_out", "_out_bytes"),
+        *("_paused", "_pending", "_reader", "_reads_at_call", "_transport", "_why"),
         *("bytes_out", "facts", "frames", "in_flight_bytes", "in_flight_requests", "is_open"),
         *("local_host", "local_port", "packed_peer", "partial_bytes", "peer", "peer_host", "peer_port"),
         *("reads", "watch", "writes"),
@@ -114,7 +109,9 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, board: Switchboard, host: str, port: int) -> None:
         self._board = board
         self._reader = FrameReader()
+        self._backlog: list[Frame] = []
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._paused = 0
         self._pending = Pending()
         self._reads_at_call = 0
@@ -162,15 +159,15 @@ class Connection(asyncio.BufferedProtocol):
         command.opaque = pending.number()
         frame = command.encode()
         deadline = self._board.clock.monotonic() + timeout_ms / 1000
-        pending.add(command.opaque, deadline, then)
+        pending.add(command.opaque, deadline, partial(self._tell, then))
         self._alarm.ring_by(deadline)
         self.send_frame(frame)
 
     def close(self, reason: str) -> None:
         """Send what is waiting, then hang up."""
         if self.is_open and not self._why:
-            self._why = reason
             self.flush()
+            self._why = reason
             if self._transport is not None:
                 self._transport.close()
 
@@ -196,6 +193,11 @@ class Connection(asyncio.BufferedProtocol):
         return 0 if transport is None else transport.get_write_buffer_size()
 
     @property
+    def is_working(self) -> bool:
+        """Whether anything that was asked is still to be answered, parked requests apart."""
+        return self.in_flight_requests > 0 or bool(self._backlog)
+
+    @property
     def pending_calls(self) -> int:
         """How many requests of ours wait for this peer's reply."""
         return len(self._pending)
@@ -218,6 +220,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             frames = self._reader.feed(data)
             if frames:
+                self.frames += len(frames)
                 self._handle(frames)
             partial = self._reader.held_bytes
             if partial or self.partial_bytes:
@@ -226,13 +229,18 @@ class Connection(asyncio.BufferedProtocol):
             self._hang_up_on(error, data)
 
     def _handle(self, frames: list[Frame]) -> None:
+        if self._backlog:
+            self._backlog += frames
+            return
         board = self._board
         handler_of = board.handlers.get
         limits = board.limits
         frame_bytes_max = limits.frame_bytes_max - 8
-        self.frames += len(frames)
-        board.requests += len(frames)
-        for frame in frames:
+        out_bytes_max = limits.write_buffer_pause_bytes
+        for number, frame in enumerate(frames):
+            if self._out_bytes > out_bytes_max:
+                self._put_off(frames[number:])
+                break
             size = len(frame[1]) + len(frame[2])
             if size > frame_bytes_max:
                 raise ProtocolError(
@@ -241,9 +249,9 @@ class Connection(asyncio.BufferedProtocol):
             command = decode(frame)
             flag = command.flag
             if flag & FLAG_REPLY:
-                board.requests -= 1
                 self._pending.answer(command)  # late or unasked for: dropped
                 continue
+            board.requests += 1
             size += REQUEST_OVERHEAD_BYTES
             self.in_flight_requests += 1
             self.in_flight_bytes += size
@@ -264,6 +272,21 @@ class Connection(asyncio.BufferedProtocol):
             self.pause(BUSY)
         if board.in_flight_bytes > limits.total_in_flight_bytes_max and not board.is_crowded:
             board.hold_all_back()
+
+    def _put_off(self, frames: list[Frame]) -> None:
+        """A few hundred bytes of pull requests may ask for megabytes: first see some of them go."""
+        self._backlog = frames
+        self.pause(BACKLOG)
+
+    def _take_up_backlog(self) -> None:
+        if self._backlog and self._is_writable and self.is_open and not self._why:
+            backlog, self._backlog = self._backlog, []
+            try:
+                self._handle(backlog)
+            except ProtocolError as error:
+                self._hang_up_on(error, b" ")
+        if not self._backlog:
+            self.resume(BACKLOG)
 
     def _failed(self, request: Command, answer: Answer, error: Exception) -> None:
         if not is_foreseen(error):
@@ -293,10 +316,11 @@ class Connection(asyncio.BufferedProtocol):
         """Let `frame` go out at the end of this tick."""
         out = self._out
         if not out:
-            if not self.is_open:
+            if not self.is_open or self._why:
                 return
             self._board.tick.flush_at_end(self.flush)
         out.append(frame)
+        self._out_bytes += len(frame)
 
     def flush(self) -> None:
         """One write for all that has gathered."""
@@ -306,11 +330,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
-        if self.is_open:
+        self._out_bytes = 0
+        if self.is_open and not self._why:
             self.writes += 1
             self.bytes_out += len(data)
             self._board.bytes_out += len(data)
             transport.write(data)
+            if self._backlog and self._is_writable:
+                self._board.tick.at_end(self._take_up_backlog)
 
     def settle(self, size: int) -> None:
         """A request that counted `size` is answered or parked."""
@@ -351,6 +378,8 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._is_writable = True
         self.resume(UNREAD)
+        if self._backlog:
+            self._board.tick.at_end(self._take_up_backlog)
 
     # ------------------------------------------------------------------------------- beginning and end
 
@@ -364,7 +393,7 @@ class Connection(asyncio.BufferedProtocol):
         self._board.connections.add(self)
         if self._board.is_crowded:
             self.pause(CROWDED)
-        if self._why:  # closed before it began
+        if self._why or self._board.is_closed:  # over before it began
             transport.abort()
 
     def talk_through(self, transport: asyncio.Transport) -> None:
@@ -373,8 +402,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> None:
         """The peer has nothing more to say: close, after sending what was answered so far."""
-        self._why = self._why or "peer"
         self.flush()
+        self._why = self._why or "peer"
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.is_open:
@@ -388,20 +417,22 @@ class Connection(asyncio.BufferedProtocol):
         self._why = self._why or ("peer" if exc is None else "reset")
         board.closed_by_reason[self._why] += 1
         self._out.clear()
+        self._backlog = []
         self._alarm.off()
         self._pending.fail_all(self._lost())
         board.closed(self)
         callbacks, self._on_close = self._on_close, []
         for callback in callbacks:
-            self._tell(callback)
+            self._tell(callback, self)
         if board.is_crowded:
             board.thin_out_the_crowd()
 
-    def _tell(self, callback: Callable[[Connection], None]) -> None:
+    def _tell(self, callback: Callable[[T], None], what: T) -> None:
+        """A callback that fails is its owner's trouble: not this connection's, nor the other callbacks'."""
         try:
-            callback(self)
+            callback(what)
         except Exception as error:
-            self._board.complaints.warn("on_close", f"a callback for the closed {self.peer} failed", error)
+            self._board.complaints.warn("callback", f"telling of {what!r} from {self.peer} failed", error)
 
     def _lost(self) -> ConnectionLost:
         return ConnectionLost(f"the connection to {self.peer} is gone ({_REASONS.get(self._why, self._why)})")

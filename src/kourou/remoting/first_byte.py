@@ -105,8 +105,6 @@ class TlsProtocol(asyncio.BufferedProtocol):
             self._decrypt()
         except ssl.SSLWantReadError:
             self._send_encrypted()
-        except ssl.SSLZeroReturnError:
-            self._connection.close("peer")
         except ssl.SSLError as error:
             self._send_encrypted()  # the alert that tells the peer why
             reason = error.reason or "broken TLS"
@@ -114,14 +112,15 @@ class TlsProtocol(asyncio.BufferedProtocol):
             self._connection.close("tls")
 
     def _decrypt(self) -> None:
-        """Hand over all that is readable; ends with SSLWantReadError, as OpenSSL says "no more"."""
+        """Hand over all that is readable, until OpenSSL wants more (SSLWantReadError) or it is the end."""
         chunks: list[bytes] = []
         try:
-            while True:
-                chunks.append(self._session.read(READ_BYTES_MAX))  # one record, 16 KiB, at a time
+            while chunk := self._session.read(READ_BYTES_MAX):  # one record, 16 KiB, at a time
+                chunks.append(chunk)
         finally:
             if chunks:
                 self._connection.received(b"".join(chunks))
+        self._connection.close("peer")  # it said goodbye
 
     def write(self, data: bytes) -> None:
         if self._is_agreed:

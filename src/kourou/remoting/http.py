@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from kourou.doors.clock import Clock, Timer
 from kourou.doors.network import Listener, Network
@@ -226,9 +226,8 @@ async def fetch_text(
 
     Raises ConfigError for a URL that is none, Unreachable when the page cannot be had.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isascii() or " " in url:
-        raise ConfigError(f"'{url}' is not a URL of the form http://host:port/path")
+    parts = _parse_url(url)
+    assert parts.hostname is not None
     port = parts.port or (443 if parts.scheme == "https" else 80)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     request = (
@@ -250,6 +249,19 @@ async def fetch_text(
     except ProtocolError as error:
         raise Unreachable(f"cannot fetch {url}: {error}") from None
     return _text_in(received, url, bytes_max)
+
+
+def _parse_url(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        has_port = parts.port != 0  # raises when it is none
+    except ValueError:
+        has_port, parts = False, SplitResult("", "", "", "", "")
+    if parts.scheme not in ("http", "https") or not parts.hostname or not has_port:
+        raise ConfigError(f"'{url}' is not a URL of the form http://host:port/path")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise ConfigError(f"URL {url!r} has characters that must be percent-encoded")
+    return parts
 
 
 class _Reply(asyncio.Protocol):

@@ -96,16 +96,17 @@ class Server:
         Parked requests are not waited for: answer them first if they are to be answered.
         """
         self._stop_accepting()
+        self._board.is_closed = True
         for connection in list(self.connections):
             connection.pause(DRAINING)
         deadline = self._clock.monotonic() + drain_seconds
-        await self._until(lambda: not any(each.in_flight_requests for each in self.connections), deadline)
+        await self._until(lambda: not any(each.is_working for each in self.connections), deadline)
         for connection in list(self.connections):
             connection.close("server stops")
         await self._until(lambda: not self.connections, deadline)
         for connection in list(self.connections):
             connection.abort("server stops")
-        if self.connections:  # the loop tells them one turn later
+        if not self._admission.is_empty:  # some are still being opened, some hear of their end one turn later
             self._emptied = asyncio.get_running_loop().create_future()
             await self._emptied
 
@@ -166,7 +167,7 @@ class Server:
 
     def _on_closed(self, connection: Connection) -> None:
         self._admission.leave(connection.peer_host)
-        if self._emptied is not None and not self.connections and not self._emptied.done():
+        if self._emptied is not None and self._admission.is_empty and not self._emptied.done():
             self._emptied.set_result(None)
 
     def _cannot_listen(self, error: OSError) -> ConfigError:

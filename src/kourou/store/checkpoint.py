@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from zlib import crc32
 
@@ -126,6 +126,7 @@ class Checkpointer:
         self._last_time = clock.monotonic()
         self._goal: Position | None = None  # being worked on
         self._jobs: list[Callable[[], None]] = []
+        self._queues_max = before.queues
         self.written = before
 
     def start(self) -> None:
@@ -164,6 +165,21 @@ class Checkpointer:
         else:
             self._goal = None
             self._last_time = self._clock.monotonic()
+            self._write_fewer_queues()
+
+    def queues_removed(self) -> None:
+        """A topic was deleted: a start must not take its queues for lost, and build everything again."""
+        self._queues_max = len(self._queues.on_disk())
+        if self._goal is None:  # else when the one under way is written
+            self._write_fewer_queues()
+
+    def _write_fewer_queues(self) -> None:
+        if self.written.queues > self._queues_max:
+            self.written = replace(self.written, queues=self._queues_max)
+            try:
+                write_checkpoint(self._files, self._path, self.written)
+            except OSError as error:
+                self._on_fault(error)
 
     def write_now(self) -> None:
         """Sync what was dispatched and write the checkpoint, before returning. The log must be flushed."""
@@ -177,6 +193,7 @@ class Checkpointer:
         self._dispatcher.touched.clear()
         paths = [path for queue, first in touched.items() for path in self._new_in(queue, first)]
         slices = [paths[at : at + _FILES_A_JOB] for at in range(0, len(paths), _FILES_A_JOB)]
+        self._queues_max = len(self._queues.on_disk())
         checkpoint = Checkpoint(
             goal.last_stored_ms,
             goal.last_stored_ms,
@@ -184,7 +201,7 @@ class Checkpointer:
             self.written.primary_flushed,
             goal.last_start,
             goal.end,
-            len(self._queues.on_disk()),
+            self._queues_max,
         )
 
         def write() -> None:

@@ -188,9 +188,9 @@ class ConsumeQueue:
         self.end_physical = last[0] + last[1] if last is not None and last[1] != FILLER_SIZE else -1
         self.run_from = end
 
-    def zero_tail(self) -> None:
-        """Leave no entry of a former life behind the last one."""
-        self.segments.cut(self.max_offset * ENTRY_BYTES)
+    def zero_tail(self) -> bool:
+        """Leave no entry of a former life behind the last one; returns whether there was any."""
+        return self.segments.cut(self.max_offset * ENTRY_BYTES)
 
     def correct_min(self, log_start: int) -> None:
         """The first entry that points into the log: the log may have lost its oldest files."""

@@ -8,7 +8,7 @@ and the listeners told. What a reader has seen, no crash can take back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -53,17 +53,14 @@ class _Batch(NamedTuple):
 class Dispatcher:
     """Knows which records are visible."""
 
-    def __init__(self, position: Position) -> None:
+    def __init__(self, position: Position, listeners: Sequence[Listener] = ()) -> None:
         self.position = position
         """Every record before this is in its consume queue."""
         self.touched: dict[ConsumeQueue, int] = {}
         """Queues written since the last checkpoint, and their first new entry."""
-        self._listeners: list[Listener] = []
+        self._listeners = listeners
         self._waiting: deque[_Batch] = deque()
         self._staged: list[ConsumeQueue] = []
-
-    def listen(self, listener: Listener) -> None:
-        self._listeners.append(listener)
 
     @property
     def is_behind(self) -> bool:

@@ -52,6 +52,8 @@ class Recovered(NamedTuple):
     damage: list[Damage]
     walked: int
     """How many records were looked at."""
+    changed: dict[ConsumeQueue, int]
+    """Queues that were written to, and the first entry that was."""
 
 
 class _EntriesMissing(Exception):
@@ -67,7 +69,7 @@ def recover(
             queue.recover(trusted=0)
             queue.zero_tail()
         log.resume(0)
-        return Recovered(Position(0, -1, 0), [], 0)
+        return Recovered(Position(0, -1, 0), [], 0, {})
     start, last = _start(config, log, queues, checkpoint, is_clean)
     try:
         return _Walk(config, log, queues, is_clean, start, last).run()
@@ -172,6 +174,7 @@ class _Walk:
         self._damage: list[Damage] = []
         self._walked = 0
         self._entries: dict[ConsumeQueue, list[bytes]] = {}
+        self._changed: dict[ConsumeQueue, int] = {}
         self._pending = 0
         self._topics: dict[bytes, str] = {}
 
@@ -184,10 +187,11 @@ class _Walk:
         self._log.segments.cut(end)
         self._log.resume(end)
         for queue in self._queues.on_disk():
-            queue.zero_tail()
+            if not self._is_clean and queue.zero_tail():
+                self._changed.setdefault(queue, max(0, queue.max_offset - 1))
             queue.correct_min(self._log.start)
             queue.next_offset = queue.max_offset
-        return Recovered(self._last, self._damage, self._walked)
+        return Recovered(self._last, self._damage, self._walked, self._changed)
 
     def _refuse_what_is_no_log(self) -> None:
         """A log without a single record, and not empty either, is somebody else's: cut nothing there.
@@ -309,6 +313,7 @@ class _Walk:
 
     def _write_entries(self) -> None:
         for queue, entries in self._entries.items():
+            self._changed.setdefault(queue, queue.max_offset)
             for at in range(0, len(entries), _ENTRIES_A_WRITE):
                 queue.append(
                     b"".join(entries[at : at + _ENTRIES_A_WRITE]), may_have_copies=bool(self._damage)

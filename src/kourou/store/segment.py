@@ -9,7 +9,8 @@ from __future__ import annotations
 from kourou.doors.files import File, Files
 
 NAME_DIGITS = 20
-_SCAN_BYTES = 1 << 20
+_SCAN_BYTES = 16 * 1024
+_ZEROS = bytes(_SCAN_BYTES)
 
 
 def segment_name(base: int) -> str:
@@ -87,29 +88,28 @@ class Segment:
             self._file = file
         return file
 
-    def zero_from(self, at: int) -> int:
-        """Leave nothing but zeros from `at` to the end; returns how many bytes were looked at to see to it.
+    def zero_from(self, at: int) -> bool:
+        """Leave nothing but zeros from `at` to the end; returns whether anything else was there.
 
         Bytes of a former life would otherwise be read as records once the log has grown up to them.
         """
         file = self.file()
-        seen = 0
+        was_changed = False
         while (at := file.data_from(at)) < self.size:
             old = file.pread(min(_SCAN_BYTES, self.size - at), at)
-            kept = old.rstrip(b"\0")
-            if kept:
-                file.pwrite(bytes(len(kept)), at)
+            if old != _ZEROS[: len(old)]:
+                file.pwrite(bytes(len(old)), at)
+                was_changed = True
             at += len(old)
-            seen += len(old)
-        return seen
+        return was_changed
 
     def data_end(self) -> int:
         """One past the last byte that is not zero."""
         at = end = 0
         while (at := self.data_from(at)) < self.size:
             data = self.read(_SCAN_BYTES, at)
-            if kept := len(data.rstrip(b"\0")):
-                end = at + kept
+            if data != _ZEROS[: len(data)]:
+                end = at + len(data.rstrip(b"\0"))
             at += len(data)
         return end
 

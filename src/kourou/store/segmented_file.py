@@ -141,13 +141,17 @@ class SegmentedFile:
 
     # Endings.
 
-    def cut(self, end: int) -> None:
-        """Forget everything from `end` on: zeros up to the end of its segment, later segments removed."""
-        for base in [base for base in self._segments if base >= end and base > self.start]:
+    def cut(self, end: int) -> bool:
+        """Forget everything from `end` on: zeros up to the end of its segment, later segments removed.
+
+        Returns whether there was anything to forget.
+        """
+        later = [base for base in self._segments if base >= end and base > self.start]
+        for base in later:
             self.drop(base)
         segment = self.segment_at(end)
-        if segment is not None:
-            segment.zero_from(end - segment.base)
+        was_changed = segment is not None and segment.zero_from(end - segment.base)
+        return was_changed or bool(later)
 
     def drop(self, base: int) -> None:
         """Remove one segment."""

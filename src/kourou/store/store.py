@@ -27,7 +27,6 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -38,7 +37,7 @@ from kourou.errors import Busy, DiskFault, Refused, StoreLocked
 from kourou.protocol import record as records
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.properties import PROPERTIES_BYTES_MAX
-from kourou.store.checkpoint import Checkpointer, read_checkpoint, write_checkpoint
+from kourou.store.checkpoint import Checkpointer, read_checkpoint
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import StoreConfig
 from kourou.store.consume_queue import ENTRY, ConsumeQueue, ConsumeQueues
@@ -55,7 +54,7 @@ from kourou.store.flush import (
     tell,
 )
 from kourou.store.reading import Accepts, Reader, ReadResult, ReadStatus
-from kourou.store.recovery import PREPARED, ROLLED_BACK, TRANSACTION_BITS, Damage, recover
+from kourou.store.recovery import PREPARED, ROLLED_BACK, TRANSACTION_BITS, Damage, Recovered, recover
 from kourou.store.segmented_file import make_lasting_folder
 
 __all__ = [
@@ -134,6 +133,7 @@ class Store:
         self._background = background
         self._log = CommitLog(config, files)
         self._queues = ConsumeQueues(config, files)
+        self._listeners: list[Listener] = []
         self._lock: Lock | None = None
         self._is_open = False
         self._is_blocked = True  # look closer before the next append
@@ -169,6 +169,8 @@ class Store:
 
     def _load(self) -> None:
         config, clock = self.config, self._clock
+        self._log = CommitLog(config, self._files)
+        self._queues = ConsumeQueues(config, self._files)
         checkpoint = read_checkpoint(self._files, f"{config.root}/checkpoint")
         self._log.load()
         self._queues.load()
@@ -183,7 +185,7 @@ class Store:
             config.in_memory_bytes or int(self._files.memory_bytes() * IN_MEMORY_SHARE),
             tags_may_be_elsewhere=self._files.exists(f"{config.root}/consumequeue_ext"),
         )
-        self._dispatcher = Dispatcher(found.position)
+        self._dispatcher = Dispatcher(found.position, self._listeners)
         self._flusher = Flusher(self._log, config, clock, self._background, self._on_flushed, self._on_fault)
         self._checkpointer = Checkpointer(
             config,
@@ -196,20 +198,19 @@ class Store:
             self._flusher,
             self._on_fault,
         )
-        self._settle_recovery(found.walked, is_clean)
+        self._settle(found, is_clean)
         self._flusher.start()
         self._checkpointer.start()
         self._is_open = True
         self._is_blocked = False
 
-    def _settle_recovery(self, walked: int, is_clean: bool) -> None:
+    def _settle(self, found: Recovered, is_clean: bool) -> None:
         """What was recovered is on the disk, and `abort` says that somebody is at work, before anything new
         is taken in."""
-        if walked or not is_clean:
+        if found.walked or not is_clean:
             for segment in self._log.segments.segments_between(0, self._log.end):
                 segment.file().sync()
-            for queue in self._queues.on_disk():
-                self._dispatcher.touched[queue] = max(0, queue.max_offset - 1)
+            self._dispatcher.touched.update(found.changed)
             if self._last_start >= 0:
                 self._checkpointer.write_now()
         abort = self._files.open(f"{self.config.root}/abort", create=True)
@@ -279,7 +280,7 @@ class Store:
         """
         if self._is_blocked:
             self._look_closer()
-        # Told in one function, though the parts have names below and in commit_log: 1.3 of 6.4 us a message.
+        # Told in one function, though most parts have names below: that saves 1.3 of 7.9 us a message.
         queue = self._queues.table.get((draft.topic, draft.queue_id))
         if queue is None or len(draft.body) > self._body_max or len(draft.properties) > _PROPERTIES_MAX:
             queue = self._queue_for(draft)
@@ -572,7 +573,7 @@ class Store:
 
     def on_dispatch(self, listener: Listener) -> None:
         """Have `listener` told of new visible messages, once per queue and tick; it must not raise."""
-        self._dispatcher.listen(listener)
+        self._listeners.append(listener)
 
     def topics(self) -> dict[str, list[int]]:
         """The topics that have queues here, with the numbers of these."""
@@ -586,12 +587,7 @@ class Store:
         self._commit()
         self._dispatcher.forget_topic(self._queues.of_topic(topic))
         self._queues.remove_topic(topic)
-        # The checkpoint counts the queues: it must not take the missing ones for lost.
-        written = self._checkpointer.written
-        if written.queues:
-            count = min(written.queues, len(self._queues.on_disk()))
-            self._checkpointer.written = replace(written, queues=count)
-            write_checkpoint(self._files, f"{self.config.root}/checkpoint", self._checkpointer.written)
+        self._checkpointer.queues_removed()
 
     # How far things are.
 

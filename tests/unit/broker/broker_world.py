@@ -102,16 +102,21 @@ class BrokerWorld:
 
     # --------------------------------------------------------------------------------------- time and turns
 
-    def settle(self, turns: int = 25) -> None:
+    def settle(self) -> None:
         """Let everything happen that can happen now."""
-        self._runner.run(_turn(turns))
+        self._runner.run(_turn(25))
 
     def pass_time(self, seconds: float, step: float = 0.5) -> None:
         """Let time pass, in steps, with turns of the loop in between."""
-        while seconds > 0:
-            self.clock.advance(min(step, seconds))
-            seconds -= step
-            self.settle(6)
+
+        async def passing() -> None:
+            left = seconds
+            while left > 0:
+                self.clock.advance(min(step, left))
+                left -= step
+                await _turn(6)
+
+        self._runner.run(passing())
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """The outcome of `work`, with time passing while it waits."""
@@ -350,7 +355,7 @@ def send(
         "unit_mode": False,
         "batch": False,
     }
-    command = make_request(code, SendMessageV2(**{**usual, **more}), body)  # type: ignore[arg-type]
+    command = make_request(code, SendMessageV2(**{**usual, **more}), body)
     command.serialization = serialization
     return command
 
@@ -380,7 +385,7 @@ def pull(
         "suspend_timeout_ms": wait_ms,
         "subscription": tags,
     }
-    command = make_request(RequestCode.PULL_MESSAGE, PullMessage(**{**usual, **more}))  # type: ignore[arg-type]
+    command = make_request(RequestCode.PULL_MESSAGE, PullMessage(**{**usual, **more}))
     command.serialization = serialization
     return command
 

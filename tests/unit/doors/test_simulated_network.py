@@ -60,7 +60,9 @@ async def connected(
     network: SimulatedNetwork, there: asyncio.BaseProtocol | None = None
 ) -> tuple[End, asyncio.BaseProtocol]:
     here, there = End(), there or End()
-    listener = await network.listen("10.0.0.1", 0, lambda host, port: there, backlog=1, exhausted=int)
+    listener = await network.listen(
+        "10.0.0.1", 0, lambda host, port: there, backlog=1, exhausted=lambda: None
+    )
     [(host, port)] = listener.addresses
     await network.connect(host, port, here)
     listener.close()
@@ -211,23 +213,23 @@ async def test_nobody_listening_refuses_and_a_taken_address_cannot_be_taken_agai
     network = SimulatedNetwork(SimulatedClock())
     with pytest.raises(ConnectionRefusedError):
         await network.connect("127.0.0.1", 80, End())
-    await network.listen("localhost", 80, lambda host, port: End(), backlog=1, exhausted=int)
+    await network.listen("localhost", 80, lambda host, port: End(), backlog=1, exhausted=lambda: None)
     with pytest.raises(OSError, match="in use") as caught:
-        await network.listen("127.0.0.1", 80, lambda host, port: End(), backlog=1, exhausted=int)
+        await network.listen("127.0.0.1", 80, lambda host, port: End(), backlog=1, exhausted=lambda: None)
     assert caught.value.errno == errno.EADDRINUSE
 
 
 @on_a_loop
 async def test_who_listens_on_all_addresses_is_reached_on_each() -> None:
     network = SimulatedNetwork(SimulatedClock())
-    await network.listen("0.0.0.0", 80, lambda host, port: End(), backlog=1, exhausted=int)
+    await network.listen("0.0.0.0", 80, lambda host, port: End(), backlog=1, exhausted=lambda: None)
     await network.connect("10.9.8.7", 80, End())
 
 
 @on_a_loop
 async def test_a_peer_that_is_turned_away_learns_of_it_after_connecting() -> None:
     network = SimulatedNetwork(SimulatedClock())
-    await network.listen("127.0.0.1", 80, lambda host, port: None, backlog=1, exhausted=int)
+    await network.listen("127.0.0.1", 80, lambda host, port: None, backlog=1, exhausted=lambda: None)
     end = End()
     await network.connect("127.0.0.1", 80, end)
     await turns()

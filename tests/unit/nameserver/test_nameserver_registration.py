@@ -145,7 +145,7 @@ def test_an_impossible_address_is_refused_by_name(address: str) -> None:
 )
 def test_an_illegal_name_is_refused_by_name(field: str, name: str) -> None:
     with pytest.raises(Refused, match=field.replace("_", " ")):
-        read(command(**{field: name}))
+        read(command(broker_name=name) if field == "broker_name" else command(cluster_name=name))
 
 
 @pytest.mark.parametrize("name", ["broker-a", "DefaultCluster", "host-1.example.com", "北京", "a_b%c|d"])

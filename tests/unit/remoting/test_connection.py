@@ -276,7 +276,7 @@ async def test_a_lost_connection_settles_everything_once() -> None:
     gone: list[Connection] = []
     accepted.call(Command(220), 3000, got.append)
     accepted.on_close(gone.append)
-    accepted.on_close(lambda connection: 1 / 0)
+    accepted.on_close(lambda connection: 1 / 0)  # type: ignore[arg-type]
     accepted.on_close(gone.append)
     peer.transport.abort()
     await turns()
@@ -420,3 +420,80 @@ async def test_whoever_holds_most_of_too_many_half_received_frames_is_closed() -
     await turns()
     assert [len(r.body) for r in modest.replies] == [50_000]
     assert world.server.counters.closed == {"crowded out": 1}
+
+
+@on_a_loop
+async def test_small_requests_for_large_answers_are_answered_a_write_buffer_at_a_time() -> None:
+    world = World()
+    await world.serve(
+        {ECHO: lambda request, answer: answer(request.reply(body=bytes(60_000)))},
+        ServerConfig(write_buffer_pause_bytes=100_000),
+    )
+    peer = await world.peer()
+    peer.transport.pause_reading()
+    await peer.send(*(ask(ECHO, number) for number in range(50)))
+    [accepted] = world.accepted
+    assert world.server.counters.requests == 2
+    assert accepted.write_buffer_bytes < 150_000
+    assert accepted.is_working
+    await peer.send(ask(ECHO, 50))
+    peer.transport.resume_reading()
+    await turns(300)
+    assert [r.opaque for r in peer.replies] == list(range(51))
+    assert not accepted.is_working
+    assert not accepted.is_held_back
+
+
+@on_a_loop
+async def test_a_broken_frame_among_those_put_off_closes_the_connection() -> None:
+    world = World()
+    await world.serve(
+        {ECHO: lambda request, answer: answer(request.reply(body=bytes(60_000)))},
+        ServerConfig(write_buffer_pause_bytes=100_000),
+    )
+    peer = await world.peer()
+    peer.transport.write(b"".join(ask(ECHO, n).encode() for n in range(5)) + join(0, b'"no command"'))
+    await turns(100)
+    assert [r.opaque for r in peer.replies] == list(range(5))
+    assert peer.is_lost
+
+
+@on_a_loop
+async def test_nothing_is_written_to_a_connection_that_is_being_closed() -> None:
+    world = World()
+    await world.serve()
+    peer = await world.peer()
+    await peer.send(ask(KEEP, 1), ask(KEEP, 2))
+    [accepted] = world.accepted
+    world.kept[0][1](world.kept[0][0].reply())
+    accepted.close("test")
+    world.kept[1][1](world.kept[1][0].reply())
+    accepted.send_one_way(Command(40))
+    await turns()
+    assert [r.opaque for r in peer.replies] == [1]
+    assert world.server.counters.closed == {"test": 1}
+
+
+@on_a_loop
+async def test_a_failing_callback_harms_neither_the_connection_nor_the_others() -> None:
+    world = World()
+    await world.serve()
+    peer = await world.peer()
+    await peer.send(ask(ECHO))
+    [accepted] = world.accepted
+    got: list[Command | Exception] = []
+
+    def fail(result: Command | Exception) -> None:
+        got.append(result)
+        raise RuntimeError("in a callback")
+
+    for _ in range(4):
+        accepted.call(Command(220), 1000, fail)
+    await peer.send(
+        Command(0, opaque=1, flag=FLAG_REPLY), Command(0, opaque=2, flag=FLAG_REPLY), ask(ECHO, 9)
+    )
+    assert len(got) == 2
+    assert peer.replies[-1].opaque == 9
+    await world.pass_time(2)
+    assert [type(each) for each in got] == [Command, Command, TimedOut, TimedOut]
+    assert accepted.is_open

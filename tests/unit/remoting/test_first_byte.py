@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import ssl
 from pathlib import Path
 
@@ -42,6 +43,12 @@ class TlsPeer:
                 received += self._session.read(1 << 16)
             except ssl.SSLWantReadError:
                 return [decode(frame) for frame in FrameReader().feed(received)]
+
+    async def say_goodbye(self, *commands: Command) -> None:
+        self._session.write(b"".join(each.encode() for each in commands))
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._session.unwrap()
+        await self._exchange()
 
     async def _exchange(self) -> None:
         if self._outgoing.pending:
@@ -163,3 +170,16 @@ async def test_answers_of_a_tick_are_one_write_with_tls_too(authority: Authority
     before = len(theirs.written)
     assert len(await peer.ask(*(ask(ECHO, number) for number in range(50)))) == 50
     assert len(theirs.written) == before + 1
+
+
+@on_a_loop
+async def test_a_tls_goodbye_ends_the_connection_after_the_last_answers(authority: Authority) -> None:
+    world = World()
+    await serve(world, authority, "enforcing")
+    peer = await tls_peer(world, authority)
+    await peer.shake_hands()
+    assert len(await peer.ask(ask(ECHO))) == 1
+    await peer.say_goodbye(ask(ECHO, 2, b"last"))
+    assert peer.peer.is_lost
+    assert world.server.counters.closed == {"peer": 1}
+    assert world.server.counters.requests == 2

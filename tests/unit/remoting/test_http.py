@@ -160,11 +160,23 @@ async def test_what_is_served_can_be_fetched() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "localhost:8080", "ftp://x/", "http://", "http://x/a b", "file:///etc/passwd"]
+    "url",
+    [
+        *(
+            "",
+            "localhost:8080",
+            "ftp://x/",
+            "http://",
+            "file:///etc/passwd",
+            "http://x:99999/",
+            "http://x:0/",
+        ),
+        *("http://[::1/", "http://x:y/", "http://x/a b", "http://x/ä", "http://x/\x01"),
+    ],
 )
 @on_a_loop
 async def test_what_is_no_url_is_named(url: str) -> None:
-    with pytest.raises(ConfigError, match="is not a URL of the form"):
+    with pytest.raises(ConfigError, match=r"is not a URL of the form|must be percent-encoded"):
         await fetch_text(url, network=World().network, clock=SimulatedClock())
 
 
@@ -186,7 +198,9 @@ class Canned(asyncio.Protocol):
 
 async def fetch_canned(reply: bytes) -> str:
     world = World()
-    await world.network.listen("127.0.0.1", 80, lambda host, port: Canned(reply), backlog=1, exhausted=int)
+    await world.network.listen(
+        "127.0.0.1", 80, lambda host, port: Canned(reply), backlog=1, exhausted=lambda: None
+    )
     fetching = asyncio.ensure_future(fetch_text("http://127.0.0.1", network=world.network, clock=world.clock))
     await turns()
     world.clock.advance(4)

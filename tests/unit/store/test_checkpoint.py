@@ -20,7 +20,9 @@ def test_a_checkpoint_comes_back() -> None:
 
 def test_the_first_forty_bytes_are_as_rocketmq_has_them() -> None:
     data = Checkpoint(1_700_000_000_456, 1_700_000_000_123, 3, 4, 1024, 1152, 1).encode()
-    assert data[:40].hex() == "0000018bcfe569c8" "0000018bcfe5687b" "0000000000000003" "0000000000000004" "0000000000000400"
+    assert (
+        data[:40].hex() == "0000018bcfe569c80000018bcfe5687b000000000000000300000000000000040000000000000400"
+    )
 
 
 def test_a_checkpoint_of_apache_gives_its_times_and_no_mark() -> None:

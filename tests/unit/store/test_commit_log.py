@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 
 import pytest
-from tests.unit.store.folder import config, log_path
 
 from kourou.doors.files import SimulatedFiles
 from kourou.errors import DiskFault
 from kourou.store.commit_log import CommitLog
+from tests.unit.store.folder import config, log_path
 
 
 def log_on(files: SimulatedFiles, **settings: object) -> CommitLog:
@@ -75,7 +75,11 @@ def test_a_new_file_survives_a_power_cut_before_anything_is_written_to_it() -> N
     stage(log, b"x")
     log.write()
     first_write = order.index(("pwrite", log_path()))
-    for step in (("sync", log_path()), ("sync_folder", "/data/store/commitlog"), ("sync_folder", "/data/store")):
+    for step in (
+        ("sync", log_path()),
+        ("sync_folder", "/data/store/commitlog"),
+        ("sync_folder", "/data/store"),
+    ):
         assert step in order[:first_write]
 
 

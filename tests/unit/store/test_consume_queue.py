@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.store.folder import config
 
 from kourou.doors.files import SimulatedFiles
 from kourou.errors import Refused
 from kourou.store.consume_queue import ENTRY, ConsumeQueue, ConsumeQueues, is_folder_name
+from tests.unit.store.folder import config
 
 
 def queue_on(files: SimulatedFiles) -> ConsumeQueue:
@@ -100,7 +100,9 @@ def test_what_lies_behind_the_last_entry_is_zeroed() -> None:
     queue.zero_tail()
     assert queue.max_offset == 70
     assert files.list("/data/store/consumequeue/T/0") == ["00000000000000000000", "00000000000000001000"]
-    assert files.read("/data/store/consumequeue/T/0/00000000000000001000") == entries(500, 20).ljust(1000, b"\0")
+    assert files.read("/data/store/consumequeue/T/0/00000000000000001000") == entries(500, 20).ljust(
+        1000, b"\0"
+    )
 
 
 def test_the_beginning_follows_the_log() -> None:

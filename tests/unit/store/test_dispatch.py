@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 
 import pytest
-from tests.unit.store.folder import config
 
 from kourou.doors.files import SimulatedFiles
 from kourou.store.consume_queue import ENTRY, ConsumeQueues
 from kourou.store.dispatch import Dispatched, Dispatcher, Position, entry_tag
+from tests.unit.store.folder import config
 
 LEVELS = (1000, 5000, 10_000)
 
@@ -25,9 +25,8 @@ def queues(files: SimulatedFiles) -> ConsumeQueues:
 
 
 def test_batches_wait_for_their_end_and_come_in_order(queues: ConsumeQueues) -> None:
-    dispatcher = Dispatcher(Position(0, -1, 0))
     heard: list[Dispatched] = []
-    dispatcher.listen(heard.append)
+    dispatcher = Dispatcher(Position(0, -1, 0), [heard.append])
     queue = queues.get_or_make("T", 0)
     for number in range(3):
         dispatcher.stage(queue, ENTRY.pack(number * 100, 100, number))

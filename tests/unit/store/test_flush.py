@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from tests.unit.store.folder import Later, config
-
 from kourou.doors.clock import SimulatedClock
 from kourou.doors.files import SimulatedFiles
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import SYNC_FLUSH
 from kourou.store.flush import FLUSH_TIMEOUT, OK, Flusher, StoreStatus, Waiters, failed
+from tests.unit.store.folder import Later, config
 
 
 def grow(log: CommitLog, size: int) -> None:
@@ -16,7 +15,9 @@ def grow(log: CommitLog, size: int) -> None:
     log.write()
 
 
-def flusher_on(files: SimulatedFiles, disk: Later, **settings: object) -> tuple[CommitLog, Flusher, list[int]]:
+def flusher_on(
+    files: SimulatedFiles, disk: Later, **settings: object
+) -> tuple[CommitLog, Flusher, list[int]]:
     log = CommitLog(config(flush=SYNC_FLUSH, **settings), files)
     log.resume(0)
     seen: list[int] = []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.store.folder import ROOT, draft, fill, log_path, overwrite, queue_path, store_on
 
 from kourou.doors.files import SimulatedFiles
 from kourou.protocol.java_hash import java_hash
@@ -13,6 +14,7 @@ from kourou.protocol.record import decode_all
 from kourou.store.consume_queue import ENTRY
 from kourou.store.reading import matching
 from kourou.store.store import ReadResult, ReadStatus, Store
+from tests.unit.store.folder import ROOT, draft, fill, log_path, overwrite, queue_path, store_on
 
 
 def bodies(result: ReadResult) -> list[bytes]:
@@ -83,7 +85,7 @@ def test_far_behind_readers_get_less_at_a_time() -> None:
     assert (tagged.count, tagged.is_behind) == (8, True)
 
 
-def mixed(count: int, **settings: object) -> Store:
+def mixed(count: int, **settings: Any) -> Store:
     store = store_on(SimulatedFiles(), commit_log_segment_bytes=1 << 20, **settings)
     for number in range(count):
         tag = b"" if number % 5 == 4 else b"TAGS\x01t%d\x02" % (number % 5)
@@ -153,7 +155,9 @@ def test_with_tags_kept_elsewhere_unknown_ones_are_let_through() -> None:
     store = store_on(files)
     fill(store, 3)
     store.close()
-    overwrite(files, queue_path(), 20, ENTRY.pack(*ENTRY.unpack(files.read(queue_path())[20:40])[:2], -(1 << 62)))
+    overwrite(
+        files, queue_path(), 20, ENTRY.pack(*ENTRY.unpack(files.read(queue_path())[20:40])[:2], -(1 << 62))
+    )
     files.make_folders(f"{ROOT}/consumequeue_ext")
     store = store_on(files)
     assert bodies(store.read("T", 0, 0, wanted={1})) == [b"T-0-1"]
@@ -164,7 +168,9 @@ def test_with_tags_kept_elsewhere_unknown_ones_are_let_through() -> None:
     st.lists(st.tuples(st.integers(0, 1 << 62), st.integers(1, 1 << 30), st.integers(-3, 3)), max_size=60),
     st.sets(st.integers(-4, 4), min_size=1, max_size=6),
 )
-def test_entries_are_matched_as_by_looking_at_each(entries: list[tuple[int, int, int]], wanted: set[int]) -> None:
+def test_entries_are_matched_as_by_looking_at_each(
+    entries: list[tuple[int, int, int]], wanted: set[int]
+) -> None:
     packed = b"".join(ENTRY.pack(*entry) for entry in entries)
     expected = [index for index, entry in enumerate(entries) if entry[2] in wanted]
     assert list(matching(packed, wanted)) == expected

@@ -5,6 +5,14 @@ from __future__ import annotations
 import logging
 
 import pytest
+
+from kourou.doors.clock import SimulatedClock
+from kourou.doors.files import SimulatedFiles
+from kourou.errors import Corrupt
+from kourou.protocol import record as records
+from kourou.store.checkpoint import read_checkpoint
+from kourou.store.consume_queue import ENTRY
+from kourou.store.store import ReadStatus
 from tests.unit.store.folder import (
     BORN,
     HERE,
@@ -19,14 +27,6 @@ from tests.unit.store.folder import (
     read_all,
     store_on,
 )
-
-from kourou.doors.clock import SimulatedClock
-from kourou.doors.files import SimulatedFiles
-from kourou.errors import Corrupt
-from kourou.protocol import record as records
-from kourou.store.checkpoint import read_checkpoint
-from kourou.store.consume_queue import ENTRY
-from kourou.store.store import ReadStatus
 
 
 def test_everything_written_is_there_after_a_kill() -> None:
@@ -113,7 +113,7 @@ def test_the_place_of_a_damaged_record_is_passed_over_by_every_reader() -> None:
     ]
     assert tagged.count == 5
     # For RocketMQ's readers the place shows the neighbour: a valid entry, in ascending order.
-    entries = list(ENTRY.iter_unpack(again.__getattribute__("_queues").table["T", 0].entries(0, 6)))
+    entries = list(ENTRY.iter_unpack(again._queues.table["T", 0].entries(0, 6)))
     assert entries[2] == entries[3]
 
 
@@ -180,9 +180,9 @@ def test_consume_queues_deleted_by_hand_are_built_again(what: str, is_clean: boo
     files.remove_folder(f"{ROOT}/{what}")
     again = store_on(files)
     assert {key: bodies_of(again, *key) for key in sent} == sent
-    assert {key: again.append(draft(topic=key[0], queue_id=key[1])).queue_offset for key in sent} == dict.fromkeys(
-        sent, 60
-    )
+    assert {
+        key: again.append(draft(topic=key[0], queue_id=key[1])).queue_offset for key in sent
+    } == dict.fromkeys(sent, 60)
 
 
 def test_only_what_the_checkpoint_does_not_vouch_for_is_looked_at_again(

@@ -6,6 +6,13 @@ import errno
 from pathlib import Path
 
 import pytest
+
+from kourou.doors.clock import SimulatedClock
+from kourou.doors.files import RealFiles, SimulatedFiles
+from kourou.errors import Busy, ConfigError, DiskFault, Refused, StoreForeign, StoreLocked
+from kourou.protocol.codes import ResponseCode
+from kourou.store.config import SYNC_FLUSH, StoreConfig
+from kourou.store.store import FLUSH_TIMEOUT, OK, Dispatched, Draft, ReadStatus, Store, StoreStatus
 from tests.unit.store.folder import (
     HERE,
     ROOT,
@@ -19,13 +26,6 @@ from tests.unit.store.folder import (
     read_all,
     store_on,
 )
-
-from kourou.doors.clock import SimulatedClock
-from kourou.doors.files import RealFiles, SimulatedFiles
-from kourou.errors import Busy, ConfigError, DiskFault, Refused, StoreForeign, StoreLocked
-from kourou.protocol.codes import ResponseCode
-from kourou.store.config import SYNC_FLUSH, StoreConfig
-from kourou.store.store import FLUSH_TIMEOUT, OK, Dispatched, Draft, ReadStatus, Store, StoreStatus
 
 
 def test_a_message_comes_back_as_it_was_sent() -> None:
@@ -50,9 +50,7 @@ def test_the_bytes_on_disk_are_those_of_the_format() -> None:
     padding = 1024 - store.wrote - 112
     store.append(draft(bytes(padding), topic="P", properties=b""))
     assert store.wrote == 1024
-    store.append(
-        Draft("T", 1, b"hi", b"TAGS\x01TagA\x02", 0, 0, 1_700_000_000_123, draft().born_host, HERE)
-    )
+    store.append(Draft("T", 1, b"hi", b"TAGS\x01TagA\x02", 0, 0, 1_700_000_000_123, draft().born_host, HERE))
     golden = bytes.fromhex(
         "0000007c daa320a7 58932aac 00000001 00000000 0000000000000005 0000000000000400 00000000"
         "0000018bcfe5687b 0a000001000004d2 0000018bcfe569c8 7f00000100002a9f 00000000 0000000000000000"
@@ -400,12 +398,13 @@ def test_a_full_disk_refuses_loses_nothing_and_resumes_by_itself() -> None:
     files, clock = SimulatedFiles(), SimulatedClock()
     store = store_on(files, clock=clock, allocation_step_bytes=4096)
     sent = fill(store, 5)
+    draft_size = store.wrote // 5
     files.capacity = files.used()
+    while 4096 - 8 - store.wrote > draft_size:
+        sent.append(b"more")
+        store.append(draft(b"more"))
     with pytest.raises(Busy, match=r"disk of /data/store is full \(100 % used, 0 bytes free\)") as refusal:
-        for _ in range(40):
-            sent.append(b"more")
-            store.append(draft(b"more"))
-    sent.pop()
+        store.append(draft(b"needs another file"))
     assert refusal.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert refusal.value.retryable
     assert bodies_of(store) == sent
@@ -522,6 +521,19 @@ def test_a_deleted_topic_is_gone_and_its_name_starts_anew() -> None:
     store = store_on(files)  # fewer queues than the checkpoint knew of, and no rebuild
     assert store.topics() == {"U": [1]}
     assert store.append(draft(topic="T")).queue_offset == 0
+
+
+def test_a_topic_deleted_while_a_checkpoint_is_under_way_does_not_come_back() -> None:
+    files, disk, clock = SimulatedFiles(), Later(), SimulatedClock()
+    store = store_on(files, background=disk.background, clock=clock)
+    fill(store, 3, topic="T")
+    fill(store, 2, topic="U")
+    clock.advance(11)
+    disk.run_one()  # the log is synced; next come the queues, then the checkpoint that counts them
+    store.delete_topic("T")
+    disk.run()
+    assert files.exists(f"{ROOT}/checkpoint")
+    assert store_on(files.crashed()).topics() == {"U": [0]}
 
 
 def test_deleting_what_is_not_there_or_leads_outside_does_nothing() -> None:

@@ -62,18 +62,15 @@ def _check_size(heartbeat: HeartbeatData) -> None:
 class UnregisterHandler:
     """UNREGISTER_CLIENT (35): this client leaves these groups."""
 
-    def __init__(self, members: Members, groups: Groups) -> None:
+    def __init__(self, members: Members) -> None:
         self._members = members
-        self._groups = groups
 
     def __call__(self, request: Command, answer: Answer) -> None:
         header = request.parse(UnregisterClient)
         if header.producer_group:
             self._members.producer_left(answer.connection, header.producer_group)
         if header.consumer_group:
-            group = self._groups.all.get(header.consumer_group)
-            notify = group is None or group.notify_consumer_ids_changed_enable
-            self._members.consumer_left(answer.connection, header.consumer_group, notify=notify)
+            self._members.consumer_left(answer.connection, header.consumer_group)
         answer(request.reply())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kourou.broker.groups import Groups
 from kourou.broker.offsets import CommittedOffsets
 from kourou.broker.topics import Topics
 from kourou.errors import NotFound
@@ -55,13 +56,15 @@ class QueryOffsetHandler:
 class UpdateOffsetHandler:
     """UPDATE_CONSUMER_OFFSET (15). Negative offsets (a Node client's "none yet") change nothing."""
 
-    def __init__(self, offsets: CommittedOffsets, topics: Topics) -> None:
+    def __init__(self, offsets: CommittedOffsets, topics: Topics, groups: Groups) -> None:
         self._offsets = offsets
         self._topics = topics
+        self._groups = groups
 
     def __call__(self, request: Command, answer: Answer) -> None:
         header = request.parse(UpdateOffset)
         topic = self._topics.named(header.topic)
+        self._groups.get_or_create(header.consumer_group)
         if header.commit_offset >= 0 and 0 <= header.queue_id < topic.read_queue_nums:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         answer(request.reply())

@@ -295,12 +295,15 @@ class SendHandler:
         offset_ids = ",".join(
             message_id.offset_id(self._advertised.packed, each.physical_offset) for each in batch
         )
-        reply = self._reply(offset_ids, queue_id, batch[0].queue_offset, ",".join(unique_ids))
+        of_batch = (header.properties or "").encode()
+        # A batch may have a unique id of its own (5.x clients); else its messages' ids stand for it.
+        unique_id_of_batch = (find(of_batch, b"UNIQ_KEY") or b"").decode() or ",".join(unique_ids)
+        reply = self._reply(offset_ids, queue_id, batch[0].queue_offset, unique_id_of_batch)
 
         def accepted(status: StoreStatus) -> None:
             answer(_answer_to(request, reply, status))
 
-        no_wait = find((header.properties or "").encode(), b"WAIT") == b"false"
+        no_wait = find(of_batch, b"WAIT") == b"false"
         self._store.when_stored(batch[-1].end, accepted, written_is_enough=no_wait)
 
 

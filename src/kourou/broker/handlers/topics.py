@@ -19,7 +19,13 @@ class CreateTopicHandler:
 
     def __call__(self, request: Command, answer: Answer) -> None:
         header = request.parse(CreateTopic)
-        check_new_topic(header.topic, header.read_queue_nums, header.write_queue_nums, header.perm)
+        check_new_topic(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            self._topics.born_with,
+        )
         known = self._topics.get(header.topic)
         topic = TopicConfig(
             topic_name=header.topic,

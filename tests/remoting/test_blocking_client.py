@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from kourou.errors import ConfigError, ConnectionLost, TimedOut, Unreachable
+from kourou.protocol.command import Command
+from kourou.remoting.blocking import BlockingClient
+from kourou.remoting.config import ServerConfig
+from kourou.remoting.server import Answer
+from tests.remoting.real_world import BIG, BIG_BYTES, ECHO, KEEP, serving
+
+
+def test_the_blocking_client_imports_no_asyncio() -> None:
+    code = "import sys, kourou.remoting.blocking; sys.exit('asyncio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_calls_are_answered_over_one_connection() -> None:
+    with serving() as running, BlockingClient() as client:
+        for number in range(20):
+            assert client.call(running.address, Command(ECHO, body=b"%d" % number)).body == b"%d" % number
+        assert client.call(running.address, Command(999)).code == 3
+        assert len(client.call(running.address, Command(BIG)).body) == BIG_BYTES
+        client.send_one_way(running.address, Command(KEEP))
+        client.call(running.address, Command(ECHO))
+        assert running.kept[0][0].is_one_way
+        assert running.server.counters.accepted == 1
+
+
+def test_threads_share_the_connection_and_get_their_own_replies() -> None:
+    with serving() as running, BlockingClient() as client, ThreadPoolExecutor(8) as threads:
+
+        def call(number: int) -> bool:
+            body = b"%d" % number * 50
+            return client.call(running.address, Command(ECHO, body=body)).body == body
+
+        assert all(threads.map(call, range(800)))
+        assert running.server.counters.accepted == 1
+
+
+def test_a_slow_answer_does_not_hold_up_other_threads() -> None:
+    with serving() as running, BlockingClient() as client, ThreadPoolExecutor(2) as threads:
+        slow = threads.submit(client.call, running.address, Command(KEEP), 10.0)
+        while not running.kept:
+            client.call(running.address, Command(ECHO))
+        assert not slow.done()
+        request, answer = running.kept[0]
+        running.on_loop(lambda: answer(request.reply(body=b"at last")))
+        assert slow.result(5).body == b"at last"
+
+
+def test_time_is_up_when_it_is_up() -> None:
+    with serving() as running, BlockingClient() as client:
+        start = time.monotonic()
+        with pytest.raises(TimedOut, match=r"did not answer 3 within 0\.2 s"):
+            client.call(running.address, Command(KEEP), 0.2)
+        assert 0.19 <= time.monotonic() - start < 2
+        assert client.call(running.address, Command(ECHO, body=b"on")).body == b"on"
+        assert running.server.counters.accepted == 2  # not a byte came back: that connection was given up
+
+
+def test_a_late_reply_goes_to_nobody() -> None:
+    with serving() as running, BlockingClient() as client, ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(client.call, running.address, Command(KEEP), 0.3)
+        while not slow.done():
+            client.call(running.address, Command(ECHO))
+        assert isinstance(slow.exception(), TimedOut)
+        request, answer = running.kept[0]
+        running.on_loop(lambda: answer(request.reply(body=b"late")))
+        assert client.call(running.address, Command(ECHO, body=b"mine")).body == b"mine"
+        assert running.server.counters.accepted == 1
+
+
+def test_nobody_there_is_unreachable_and_the_next_try_backs_off() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        with BlockingClient() as client:
+            for _ in range(4):
+                with pytest.raises(Unreachable, match=f"cannot reach {address}: Connection refused"):
+                    client.call(address, Command(ECHO))
+            start = time.monotonic()
+            with pytest.raises(Unreachable, match="Connection refused"):
+                client.call(address, Command(ECHO), timeout=0.05)
+            assert time.monotonic() - start < 0.04  # the next try would be too late for this call
+    with BlockingClient() as client, pytest.raises(ConfigError, match="'nonsense'"):
+        client.call("nonsense", Command(ECHO))
+
+
+def test_a_connection_the_server_closed_meanwhile_is_made_anew_without_a_failure() -> None:
+    with serving(ServerConfig(idle_seconds=0.1)) as running, BlockingClient() as client:
+        client.call(running.address, Command(ECHO))
+        deadline = time.monotonic() + 5
+        while running.on_loop(lambda: len(running.server.connections)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert client.call(running.address, Command(ECHO, body=b"again")).body == b"again"
+        assert running.server.counters.accepted == 2
+
+
+def test_losing_the_connection_fails_all_who_wait() -> None:
+    with serving() as running, BlockingClient() as client, ThreadPoolExecutor(4) as threads:
+        calls = [threads.submit(client.call, running.address, Command(KEEP), 10.0) for _ in range(4)]
+        while len(running.kept) < 4:
+            client.call(running.address, Command(ECHO))
+        running.on_loop(lambda: [each.abort("test") for each in list(running.server.connections)])
+        for call in calls:
+            assert isinstance(call.exception(5), ConnectionLost)
+        assert client.call(running.address, Command(ECHO, body=b"x")).body == b"x"
+
+
+def test_closing_ends_every_wait() -> None:
+    with serving() as running, ThreadPoolExecutor(2) as threads:
+        client = BlockingClient()
+        calls = [threads.submit(client.call, running.address, Command(KEEP), 10.0) for _ in range(2)]
+        while len(running.kept) < 2:
+            client.call(running.address, Command(ECHO))
+        client.close()
+        for call in calls:
+            assert isinstance(call.exception(5), ConnectionLost)
+        with pytest.raises(ConnectionLost, match="closed"):
+            client.call(running.address, Command(ECHO))
+
+
+def test_what_the_server_asks_is_handled_while_a_call_waits_or_in_poll() -> None:
+    asked: list[bytes] = []
+
+    with serving() as running:
+
+        def handle(request: Command, answer: Answer) -> None:
+            asked.append(request.body)
+            inner = client.call(running.address, Command(ECHO, body=b"inner"))  # a handler may call, too
+            answer(request.reply(body=request.body + inner.body))
+
+        def ask_back(code: int, body: bytes) -> list[Any]:
+            got: list[Any] = []
+            [connection] = running.server.connections
+            running.on_loop(lambda: connection.call(Command(code, body=body), 5000, got.append))
+            return got
+
+        with BlockingClient(handlers={307: handle}) as client, ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(client.call, running.address, Command(KEEP), 10.0)
+            while not running.kept:
+                time.sleep(0.005)
+            got = ask_back(307, b"one ")
+            while not got:
+                time.sleep(0.005)
+            assert got[0].body == b"one inner"
+            request, answer = running.kept[0]
+            running.on_loop(lambda: answer(request.reply()))
+            waiting.result(5)
+
+            answers = [ask_back(307, b"two "), ask_back(308, b""), ask_back(307, b"three ")]
+            deadline = time.monotonic() + 5
+            while not all(answers) and time.monotonic() < deadline:
+                client.poll(0.2)
+            assert [(got.code, got.body) for [got] in answers] == [
+                (0, b"two inner"),
+                (3, b""),
+                (0, b"three inner"),
+            ]
+            assert asked == [b"one ", b"two ", b"three "]
+            assert time.monotonic() < deadline - 4
+
+
+def test_replies_to_call_soon_are_told_by_poll_with_no_lock_held() -> None:
+    with serving() as running, BlockingClient() as client:
+        got: list[Any] = []
+
+        def again(result: Command | Exception) -> None:
+            got.append(result)
+            if len(got) < 4:
+                client.call_soon(running.address, Command(ECHO), 5.0, again)
+
+        client.call_soon(running.address, Command(ECHO), 5.0, again)
+        client.call_soon(running.address, Command(KEEP), 0.2, got.append)
+        deadline = time.monotonic() + 5
+        while len(got) < 5 and time.monotonic() < deadline:
+            client.poll(5.0)  # returns by itself when a request is overdue
+        assert sorted(type(each).__name__ for each in got) == ["Command"] * 4 + ["TimedOut"]
+        assert time.monotonic() < deadline - 4
+
+
+def test_call_soon_tells_of_a_lost_connection() -> None:
+    with serving() as running, BlockingClient() as client:
+        got: list[Any] = []
+        client.call_soon(running.address, Command(KEEP), 5.0, got.append)
+        while not running.kept:
+            client.poll(0.01)
+        running.on_loop(lambda: [each.abort("test") for each in list(running.server.connections)])
+        client.poll(5.0)
+        assert [type(each) for each in got] == [ConnectionLost]
+
+
+def test_a_server_that_does_not_take_the_request_times_out() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        with BlockingClient() as client:
+            address = f"127.0.0.1:{listening.getsockname()[1]}"
+            with pytest.raises(TimedOut, match="did not take the request in time"):
+                client.call(address, Command(ECHO, body=bytes(15 << 20)), 0.3)
+
+
+def test_garbage_from_a_server_is_a_lost_connection() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+
+        def serve() -> None:
+            accepted, _ = listening.accept()
+            accepted.recv(1000)
+            accepted.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            accepted.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with BlockingClient() as client, pytest.raises(ConnectionLost, match="frame of"):
+            client.call(f"127.0.0.1:{listening.getsockname()[1]}", Command(ECHO))
+        thread.join()

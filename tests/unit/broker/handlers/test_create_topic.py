@@ -1,0 +1,100 @@
+"""Topics made to order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.command import Command
+from kourou.protocol.command import request as make_request
+from kourou.protocol.headers import CreateTopic
+from kourou.remoting.answer import Answer
+from tests.unit.broker.broker_world import BrokerWorld, Peer
+
+CREATE = RequestCode.UPDATE_AND_CREATE_TOPIC
+
+
+def create(peer: Peer, **settings: Any) -> Command:
+    usual = {"topic": "orders", "read_queue_nums": 8, "write_queue_nums": 8, "perm": 6}
+    return peer.ask(CREATE, CreateTopic(**{**usual, **settings}))
+
+
+def test_a_topic_is_made_as_ordered_and_kept(peer: Peer, world: BrokerWorld) -> None:
+    reply = create(peer, read_queue_nums=8, write_queue_nums=4, perm=6, order=True, topic_sys_flag=1)
+    assert reply.code == 0
+    world.crash()
+    topic = world.start().topics.named("orders")
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (8, 4, 6)
+    assert (topic.order, topic.topic_sys_flag, topic.topic_filter_type) == (True, 1, "SINGLE_TAG")
+
+
+def test_a_topic_that_is_there_is_changed(peer: Peer, world: BrokerWorld) -> None:
+    create(peer)
+    assert peer.send(queue_id=7).code == 0
+    create(peer, read_queue_nums=2, write_queue_nums=2)
+    assert peer.send(queue_id=7).code == 29
+    create(peer, perm=4)
+    assert peer.send(queue_id=0).code == 16
+
+
+def test_it_is_answered_when_the_name_servers_know(world: BrokerWorld) -> None:
+    one, two = world.name_server(9876), world.name_server(9877)
+    world.start(one.address, two.address)
+    reply = create(world.connect())
+    assert reply.code == 0
+    for name_server in (one, two):
+        route = name_server.routes.route("orders")
+        assert route is not None
+        assert [queues.write_queue_nums for queues in route.queue_datas] == [8]
+
+
+def test_it_waits_for_a_slow_name_server_but_not_for_ever(world: BrokerWorld) -> None:
+    def keep_silent(request: Command, answer: Answer) -> None:
+        pass
+
+    world.listener({RequestCode.REGISTER_BROKER: keep_silent})
+    world.start("127.0.0.1:9876")
+    header = CreateTopic(topic="orders", read_queue_nums=8, write_queue_nums=8, perm=6)
+    waiting = world.connect().begin(make_request(CREATE, header))
+    world.pass_time(2.5)
+    assert not waiting.is_answered
+    world.pass_time(1)
+    assert waiting.reply.code == 0
+
+
+def test_a_name_server_that_answers_nonsense_does_not_keep_it_waiting(world: BrokerWorld) -> None:
+    def babble(request: Command, answer: Answer) -> None:
+        answer(request.reply(body=b"{not json"))
+
+    world.listener({RequestCode.REGISTER_BROKER: babble})
+    world.start("127.0.0.1:9876")
+    assert create(world.connect()).code == 0
+
+
+def test_without_name_servers_it_is_answered_at_once(peer: Peer) -> None:
+    assert create(peer).code == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"topic": "a/b"}, "'a/b' has illegal characters"),
+        ({"topic": "TBW102"}, "'TBW102' belongs to the system"),
+        ({"topic": "rmq_sys_mine"}, "'rmq_sys_mine' belongs to the system"),
+        ({"topic": "DefaultCluster"}, "'DefaultCluster' belongs to the system"),
+        ({"topic": "broker-a"}, "'broker-a' belongs to the system"),
+        ({"read_queue_nums": 0}, "readQueueNums is 0"),
+        ({"write_queue_nums": 1_000_000}, "writeQueueNums is 1000000"),
+        ({"perm": 8}, "perm is 8"),
+    ],
+)
+def test_an_impossible_topic_is_refused_with_the_value(
+    peer: Peer, world: BrokerWorld, settings: dict[str, Any], words: str
+) -> None:
+    before = dict(world.broker.topics.all)
+    reply = create(peer, **settings)
+    assert reply.code == 29
+    assert words in (reply.remark or "")
+    assert world.broker.topics.all == before
