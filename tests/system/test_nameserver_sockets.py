@@ -235,7 +235,7 @@ def test_bad_registrations_are_refused_and_the_connection_and_others_live_on(tmp
     async def story() -> None:
         async with name_server(tmp_path) as server, client() as attacker, client() as other:
             await register(other, server.address, "t", "u")
-            attempts = [
+            attempts: list[tuple[dict[str, Any], str]] = [
                 ({"body_crc32": 1}, "crc32 not match"),
                 ({"broker_address": "nowhere"}, "nowhere"),
                 ({"broker_address": "0.0.0.0:10911"}, "0.0.0.0:10911"),

@@ -184,9 +184,9 @@ class Broker:
         self.long_poll.start()
         self.members.start()
         self._timers = [self._clock.every(self.config.offsets_save_interval_ms / 1000, self._save_offsets)]
-        self.registration.start()
         if self._address_list is not None:
             self._address_list.start()
+        await self.registration.start()
 
     async def stop(self) -> None:
         """Stop serving; when it returns, everything acknowledged is on disk."""

@@ -57,13 +57,19 @@ class Registration:
     def name_servers(self) -> tuple[str, ...]:
         return self._name_servers
 
-    def start(self) -> None:
-        """Register now, again in 10 seconds, and then every 30."""
+    async def start(self) -> None:
+        """Register now, again in 10 seconds, and then every 30.
+
+        Returns when every name server has answered, or 3 seconds later: who starts a broker and then a
+        client finds the one with the other.
+        """
         self._topics.on_change(self._topics_changed)
         self._timer = self._clock.every(
             self._config.register_interval_ms / 1000, self.register_again, first=FIRST_SECONDS
         )
-        self.register_now()
+        told = asyncio.Event()
+        self.register_now(told.set)
+        await told.wait()
 
     async def stop(self) -> None:
         """Say goodbye; a name server that does not answer is not waited for."""

@@ -50,49 +50,23 @@ _NO_FIELDS: Mapping[str, str] = {}
 Header = TypeVar("Header", bound=msgspec.Struct)
 
 
-class Command:
+class Command(msgspec.Struct, eq=False, gc=False):
     """One request or reply.
 
     `parse` gives the fields as a typed struct; `fields` gives all of them as text, also those nobody
     here knows (a signature is computed over them).
     """
 
-    __slots__ = (
-        "_fields",
-        "_json_fields",
-        "body",
-        "code",
-        "flag",
-        "language",
-        "opaque",
-        "remark",
-        "serialization",
-        "version",
-    )
-
-    def __init__(
-        self,
-        code: int,
-        fields: Mapping[str, str] = _NO_FIELDS,
-        body: bytes = b"",
-        *,
-        opaque: int = 0,
-        flag: int = 0,
-        remark: str | None = None,
-        language: str = LANGUAGE,
-        version: int = VERSION,
-        serialization: int = JSON,
-    ) -> None:
-        self.code = code
-        self._fields: Mapping[str, str] | None = fields
-        self._json_fields: msgspec.Raw | None = None
-        self.body = body
-        self.opaque = opaque
-        self.flag = flag
-        self.remark = remark
-        self.language = language
-        self.version = version
-        self.serialization = serialization
+    code: int
+    _fields: Mapping[str, str] | None = _NO_FIELDS
+    body: bytes = b""
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    language: str = LANGUAGE
+    version: int = VERSION
+    serialization: int = JSON
+    _json_fields: msgspec.Raw | None = None
 
     @property
     def is_reply(self) -> bool:
@@ -226,21 +200,20 @@ def _decode_json(data: bytes, body: bytes) -> Command:
         header = _json_header_decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ProtocolError(f"unreadable JSON header: {error}") from None
-    command = Command.__new__(Command)
-    command.code = header.code
-    command.opaque = header.opaque
-    command.flag = header.flag
-    command.version = header.version
-    command.language = _language_name(header.language)
-    command.remark = header.remark
-    command.body = body
-    command.serialization = JSON
     raw = header.fields
-    if raw is _NO_RAW:
-        command._json_fields, command._fields = None, _NO_FIELDS
-    else:
-        command._json_fields, command._fields = raw, None
-    return command
+    language = header.language
+    return Command(
+        header.code,
+        _NO_FIELDS if raw is _NO_RAW else None,
+        body,
+        header.opaque,
+        header.flag,
+        header.remark,
+        language if type(language) is str else _language_name(language),
+        header.version,
+        JSON,
+        None if raw is _NO_RAW else raw,
+    )
 
 
 def _json_header(command: Command) -> bytes:

@@ -24,11 +24,11 @@ from ipaddress import IPv6Address, ip_address
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
-from zlib import crc32
 
 from kourou.errors import ProtocolError
 from kourou.message import ReceivedMessage
 from kourou.protocol import message_id
+from kourou.protocol.checksum import crc32
 from kourou.protocol.compression import INFLATED_BYTES_MAX, decompress
 from kourou.protocol.java_hash import tag_code
 from kourou.protocol.properties import PROPERTIES_BYTES_MAX, find, parse, terminated, without

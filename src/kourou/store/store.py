@@ -27,7 +27,6 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -97,7 +96,7 @@ class Draft(msgspec.Struct):
     """What the consume queue says beside the place; None: found out from the properties."""
 
 
-class Appended(NamedTuple):
+class Appended(msgspec.Struct, frozen=True, gc=False):
     """Where a message has its place."""
 
     physical_offset: int

@@ -207,19 +207,22 @@ class DiskThread:
         self._is_held = False
         self._work()
 
-    @property
-    def waiting(self) -> int:
-        return len(self._jobs)
+    def finish_one(self) -> None:
+        """The disk does what it was asked first, and hangs again."""
+        self._finish(*self._jobs.pop(0))
 
     def _work(self) -> None:
         jobs, self._jobs = self._jobs, []
         for job, done in jobs:
-            outcome: BaseException | None = None
-            try:
-                job()
-            except BaseException as error:
-                outcome = error
-            self._loop.call_soon(done, outcome)
+            self._finish(job, done)
+
+    def _finish(self, job: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        outcome: BaseException | None = None
+        try:
+            job()
+        except BaseException as error:
+            outcome = error
+        self._loop.call_soon(done, outcome)
 
 
 class Waiting:

@@ -119,6 +119,21 @@ def test_it_registers_at_start_after_ten_seconds_and_then_every_thirty(
     assert registry.heard() == [REGISTER] * 3
 
 
+def test_a_started_broker_is_known_to_its_name_servers_unless_they_keep_silent(world: BrokerWorld) -> None:
+    name_server = world.name_server()
+    address = name_server.address
+    world.network.delay_seconds = 0.2
+    world.start(address)
+    assert name_server.routes.broker_count == 1
+    world.network.delay_seconds = 0.0
+    world.stop()
+    silent = Registry(world, 9877)
+    silent.is_silent = True
+    began = world.clock.monotonic()
+    world.start(address, silent.address)
+    assert 2.5 < world.clock.monotonic() - began < 3.5
+
+
 def test_the_interval_can_be_set(world: BrokerWorld, registry: Registry) -> None:
     world.start(registry.address, register_interval_ms=10_000)
     world.pass_time(61)

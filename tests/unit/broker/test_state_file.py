@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from kourou.broker.state_file import StateFile
 from kourou.doors.files import SimulatedFiles
-from kourou.errors import Corrupt
-from kourou.protocol.bodies import ConsumerOffsets
+from kourou.errors import Busy, Corrupt, DiskFault, StoreError
+from kourou.protocol.bodies import ConsumerOffsets, TopicConfig, TopicTable
 
 PATH = "store/config/consumerOffset.json"
 
@@ -73,3 +75,31 @@ def test_two_damaged_generations_are_an_error_that_names_both() -> None:
     ) as error:
         StateFile(files, PATH).load(ConsumerOffsets)
     assert error.value.exit_code == 74
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "words"),
+    [(errno.ENOSPC, Busy, "free some space"), (errno.EIO, DiskFault, "see to the disk")],
+)
+def test_a_file_that_cannot_be_written_is_named_and_stays_as_it_was(
+    number: int, kind: type[Exception], words: str
+) -> None:
+    files = disk()
+    file = StateFile(files, "store/config/topics.json")
+    file.save(TopicTable(topic_config_table={"orders": TopicConfig(topic_name="orders")}))
+    files.fail("sync", error=number)
+    with pytest.raises(kind, match=rf"topics\.json cannot be written: .*; {words}"):
+        file.save(TopicTable())
+    kept = file.load(TopicTable)
+    assert kept is not None
+    assert "orders" in kept.topic_config_table
+
+
+def test_a_file_that_may_not_be_read_is_not_replaced_by_an_older_one() -> None:
+    files = disk()
+    file = StateFile(files, "store/config/topics.json")
+    file.save(TopicTable())
+    file.save(TopicTable(topic_config_table={"orders": TopicConfig(topic_name="orders")}))
+    files.fail("open", error=errno.EACCES)
+    with pytest.raises(StoreError, match=r"config/topics.json cannot be read: Permission denied"):
+        file.load(TopicTable)

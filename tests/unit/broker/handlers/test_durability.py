@@ -47,6 +47,21 @@ def test_nothing_is_answered_or_seen_before_the_disk_has_it(world: BrokerWorld, 
     assert max_offset(reader) == 1
 
 
+def test_a_sync_vouches_only_for_what_was_written_before_it_began(world: BrokerWorld, synced: Broker) -> None:
+    sender = world.connect()
+    world.disk.hold()
+    first = sender.begin(send(body=b"first"))
+    second = sender.begin(send(body=b"second"))
+    world.disk.finish_one()
+    world.settle()
+    assert (first.is_answered, second.is_answered) == (True, False)
+    assert sender.bodies() == [b"first"]
+    world.disk.release()
+    world.settle()
+    assert second.reply.code == 0
+    assert sender.bodies() == [b"first", b"second"]
+
+
 def test_what_was_answered_survives_a_power_cut(world: BrokerWorld, synced: Broker) -> None:
     sender = world.connect()
     answered = [sender.send(body=b"%d" % number).code for number in range(20)]

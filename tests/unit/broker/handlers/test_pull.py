@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kourou.broker.handlers.pull import response_code
 from kourou.protocol.bodies import (
     ConsumerData,
     HeartbeatData,
@@ -16,6 +17,7 @@ from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import BINARY, Command
 from kourou.protocol.headers import PullReply, QueryOffset
 from kourou.protocol.record import decode_all
+from kourou.store.store import ReadStatus
 from tests.unit.broker.broker_world import COMMIT, OWN_SUBSCRIPTION, STORE, BrokerWorld, Peer, pull, send
 
 FOUND, NOT_FOUND, RETRY, MOVED = 0, 19, 20, 21
@@ -35,6 +37,33 @@ def ends(reply: Command) -> tuple[int, str, int, int, int]:
 
 
 # ------------------------------------------------------------------------------------- how a read may end
+
+
+@pytest.mark.parametrize(
+    ("status", "at_start", "further_on"),
+    [
+        ("FOUND", FOUND, FOUND),
+        ("NO_MATCHED_LOGIC_QUEUE", NOT_FOUND, MOVED),
+        ("NO_MESSAGE_IN_QUEUE", NOT_FOUND, MOVED),
+        ("OFFSET_TOO_SMALL", MOVED, MOVED),
+        ("OFFSET_OVERFLOW_ONE", NOT_FOUND, NOT_FOUND),
+        ("OFFSET_OVERFLOW_BADLY", MOVED, MOVED),
+        ("OFFSET_FOUND_NULL", NOT_FOUND, NOT_FOUND),
+        ("NO_MATCHED_MESSAGE", RETRY, RETRY),
+        ("MESSAGE_WAS_REMOVING", RETRY, RETRY),
+    ],
+)
+def test_every_end_of_a_read_has_the_originals_code(status: str, at_start: int, further_on: int) -> None:
+    assert response_code(ReadStatus[status], 0) == at_start
+    assert response_code(ReadStatus[status], 7) == further_on
+    assert len(ReadStatus) == 9
+
+
+def test_a_lite_pull_is_a_pull(peer: Peer) -> None:
+    peer.send("orders", b"x")
+    command = pull("orders")
+    command.code = RequestCode.LITE_PULL_MESSAGE
+    assert [record.body for record in decode_all(peer.begin(command).reply.body)] == [b"x"]
 
 
 def test_messages_are_found_and_sent_as_they_lie_on_disk(peer: Peer, world: BrokerWorld) -> None:

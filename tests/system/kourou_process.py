@@ -1,0 +1,152 @@
+"""The `kourou` command as a process: one that ends by itself, and one that serves until it is told not to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+SECONDS_MAX = 20.0
+
+PROGRAM = "import sys; from kourou.cli.main import main; sys.argv[0] = 'kourou'; main()"
+
+
+def kourou(
+    *arguments: str | Path, folder: Path, program: str = PROGRAM, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end, in `folder`."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        cwd=folder,
+        env=_environment(environment),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+class Serving:
+    """A server process that has said what it listens on."""
+
+    def __init__(self, process: subprocess.Popen[str], printed: str, log: Path) -> None:
+        self._process = process
+        self._log = log
+        self.printed = printed
+
+    def address(self, what: str) -> str:
+        """The address printed after `what`."""
+        found = re.search(rf"{what}\s+(\S+:\d+)", self.printed)
+        assert found is not None, f"no address after {what!r} in:\n{self.printed}"
+        return found[1].rstrip(";")
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """kill -9."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to stop; its exit code."""
+        self._process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        return self._process.wait(SECONDS_MAX)
+
+
+@contextlib.contextmanager
+def serving(
+    *arguments: str | Path,
+    folder: Path,
+    until: str,
+    program: str = PROGRAM,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Serving]:
+    """Run a server in `folder`, from the moment its output matches `until`; killed when it is still there."""
+    log = folder / f"{arguments[0]}.log"
+    with log.open("ab") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *map(str, arguments)],
+            cwd=folder,
+            env=_environment(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    assert process.stdout is not None
+    watchdog = threading.Timer(SECONDS_MAX, process.kill)
+    watchdog.start()
+    try:
+        printed = ""
+        for line in process.stdout:
+            printed += line
+            if re.search(until, line):
+                break
+        else:
+            raise AssertionError(f"kourou did not come up; it said:\n{printed}{log.read_text()}")
+        watchdog.cancel()
+        yield Serving(process, printed, log)
+    finally:
+        watchdog.cancel()
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def serving_all(
+    folder: Path, *options: str, program: str = PROGRAM
+) -> contextlib.AbstractContextManager[Serving]:
+    """`kourou start` on free ports, its data in `folder/kourou-data`."""
+    ports = ("--name-server-port", "0", "--port", "0")
+    return serving("start", *ports, *options, folder=folder, until="Ctrl-C", program=program)
+
+
+def serving_broker(
+    folder: Path, *options: str | Path, settings: str = ""
+) -> contextlib.AbstractContextManager[Serving]:
+    """`kourou broker` with a configuration file, its data in `folder/store`."""
+    config = folder / "broker.conf"
+    if "listenPort" not in settings:
+        settings += f"\nlistenPort={free_pair()}\n"
+    config.write_text(settings)
+    return serving(
+        "broker", "-c", config, "--data", folder / "store", *options, folder=folder, until="listens on"
+    )
+
+
+def serving_name_server(folder: Path) -> contextlib.AbstractContextManager[Serving]:
+    config = folder / "namesrv.conf"
+    config.write_text(f"kvConfigPath={folder}/namesrv/kvConfig.json\n")
+    return serving("nameserver", "-c", config, "--port", "0", folder=folder, until="listens on")
+
+
+def free_pair(host: str = "127.0.0.1") -> int:
+    """A port that is free, as is the one two below it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    while True:
+        with socket.socket(family) as one, socket.socket(family) as other:
+            one.bind((host, 0))
+            port: int = one.getsockname()[1]
+            with contextlib.suppress(OSError):
+                other.bind((host, port - 2))
+                return port
+
+
+def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("KOUROU_", "NAMESRV"))}
+    return {**clean, **(more or {})}

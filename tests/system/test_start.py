@@ -1,0 +1,99 @@
+"""`kourou start`, as somebody types it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import kourou as library
+from tests.system.kourou_process import kourou, serving_all
+
+STOP_SECONDS_MAX = 5.0
+
+
+def test_it_says_what_it_listens_on_and_what_to_try_and_that_works(tmp_path: Path) -> None:
+    with serving_all(tmp_path) as server:
+        name_server, broker = server.address("name server"), server.address("broker")
+        fast = re.search(r"fast port (\S+:\d+)\)", server.printed)
+        assert fast is not None
+        assert int(fast[1].rpartition(":")[2]) == int(broker.rpartition(":")[2]) - 2
+        assert "data         kourou-data\n" in server.printed
+        send, tail = (
+            shlex.split(line.strip())[1:]
+            for line in server.printed.splitlines()
+            if line.strip().startswith("kourou message")
+        )
+        assert name_server in send
+        sent = kourou(*send, folder=tmp_path)
+        assert (sent.returncode, sent.stderr) == (0, "")
+        received = kourou(*tail, "--count", "1", folder=tmp_path)
+        assert received.returncode == 0
+        assert "hello, world" in received.stdout
+        assert server.stop(signal.SIGINT) == 0
+    assert (tmp_path / "kourou-data" / "store" / "commitlog").is_dir()
+    assert server.log == ""
+
+
+def test_it_is_ready_soon(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with serving_all(tmp_path):
+        assert time.monotonic() - began < 5
+
+
+class Sender(threading.Thread):
+    """Sends numbered messages until the server is gone; keeps what was acknowledged."""
+
+    def __init__(self, number: int, name_server: str) -> None:
+        super().__init__(daemon=True)
+        self._number = number
+        self._name_server = name_server
+        self.acknowledged: list[bytes] = []
+
+    def run(self) -> None:
+        with library.Producer("senders", self._name_server, retries=0) as producer:
+            for number in range(1_000_000):
+                body = f"{self._number}/{number}".encode()
+                try:
+                    producer.send(library.Message("orders", body))
+                except library.MQError:
+                    return
+                self.acknowledged.append(body)
+
+
+def everything(name_server: str, topic: str = "orders") -> list[bytes]:
+    with library.PullConsumer("checkers", topic, name_server, announce=False) as consumer:
+        consumer.seek("earliest")
+        bodies: list[bytes] = []
+        while received := consumer.receive(1000, timeout=1.0):
+            bodies += [message.body for message in received]
+    return bodies
+
+
+@pytest.mark.parametrize("option", ["--log-level=warning", "--sync-flush"], ids=["async", "sync"])
+def test_sigterm_under_load_drains_and_leaves_a_clean_store(tmp_path: Path, option: str) -> None:
+    with serving_all(tmp_path, option) as server:
+        senders = [Sender(number, server.address("name server")) for number in range(3)]
+        for sender in senders:
+            sender.start()
+        while not all(sender.acknowledged for sender in senders):
+            time.sleep(0.01)
+        time.sleep(0.3)
+        began = time.monotonic()
+        assert server.stop() == 0, server.log
+        assert time.monotonic() - began < STOP_SECONDS_MAX
+        for sender in senders:
+            sender.join(10)
+    store = tmp_path / "kourou-data" / "store"
+    assert not (store / "abort").exists()
+    assert "Traceback" not in server.log
+    acknowledged = [body for sender in senders for body in sender.acknowledged]
+    with serving_all(tmp_path, option) as server:
+        stored = everything(server.address("name server"))
+    assert set(acknowledged) <= set(stored)
+    assert len(stored) == len(set(stored))
