@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
@@ -90,6 +91,15 @@ def test_every_setting_is_in_the_reference_with_its_default(
     defaults = {key.name: key.kind.show(getattr(config, key.field)) for key in keys.keys.values()}
     fixed = {name: only.value for name, only in keys.fixed.items()}
     assert rows == defaults | fixed
+
+
+@pytest.mark.parametrize(
+    "name", ["architecture.md", *(f"decisions/{n}" for n in os.listdir(ROOT / "docs/decisions"))]
+)
+def test_every_source_file_that_is_named_exists(name: str) -> None:
+    named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", page(name)))
+    homes = (ROOT, ROOT / "src" / "kourou")
+    assert [path for path in named if not any((home / path).exists() for home in homes)] == []
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kourou.doors.clock import SimulatedClock
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.protocol.java_hash import java_hash
 from kourou.protocol.record import decode_all
 from kourou.store.config import ASYNC_FLUSH, SYNC_FLUSH

@@ -12,7 +12,7 @@ import pytest
 
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.store.config import ASYNC_FLUSH, SYNC_FLUSH
 from kourou.store.store import Store, StoreStatus
 from tests.unit.store.folder import ROOT, bodies_of, config, draft, read_all, store_on

@@ -14,7 +14,7 @@ from kourou.protocol.command import request
 from kourou.protocol.headers import PullMessage, QueryOffset, SendMessageV2, UpdateOffset
 from kourou.protocol.record import decode_all
 from kourou.remoting.blocking import BlockingClient
-from tests.system.kourou_process import (
+from tests.kourou_process import (
     Serving,
     free_pair,
     kourou,

@@ -23,7 +23,7 @@ from kourou.protocol.frame import join
 from kourou.protocol.headers import QueueNamed
 from kourou.remoting.address import parse_address
 from kourou.remoting.blocking import BlockingClient
-from tests.system.kourou_process import (
+from tests.kourou_process import (
     PROGRAM,
     Serving,
     kourou,
@@ -241,7 +241,7 @@ def test_a_store_that_another_process_has_is_left_to_it(tmp_path: Path) -> None:
         ended = kourou("broker", "--port", "0", "--data", store, folder=tmp_path)
         assert ended.returncode == 1
         assert_one_clear_line(ended.stderr, str(store), "in use by another broker", "choose another folder")
-        sent = kourou("message", "send", "orders", "x", "-n", first.address("name server"), folder=tmp_path)
+        sent = kourou("message", "send", "orders", "x", "-n", first.name_server, folder=tmp_path)
         assert sent.returncode == 0
         assert first.stop() == 0
 
@@ -265,7 +265,7 @@ def test_a_failed_disk_ends_the_server_with_74_and_loses_nothing_acknowledged(tm
         "os.fdatasync = sync\n"
     )
     with serving_all(tmp_path, "--sync-flush", program=failing + PROGRAM) as server:
-        name_server = server.address("name server")
+        name_server = server.name_server
         good = kourou("message", "send", "orders", "safe", "-n", name_server, folder=tmp_path)
         assert good.returncode == 0, good.stderr
         (tmp_path / "disk-fails").touch()
@@ -278,7 +278,7 @@ def test_a_failed_disk_ends_the_server_with_74_and_loses_nothing_acknowledged(tm
     assert re.match(r"kourou: the disk under \S+ failed \(errno 5, .*see to the disk and restart", last)
     with serving_all(tmp_path, "--sync-flush") as server:
         arguments = ("message", "tail", "orders", "--from", "earliest", "--timeout", "0.5", "-n")
-        seen = kourou(*arguments, server.address("name server"), folder=tmp_path)
+        seen = kourou(*arguments, server.name_server, folder=tmp_path)
         assert "safe" in seen.stdout
 
 
@@ -305,7 +305,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("faults")
     (folder / "broker.conf").write_text("autoCreateTopicEnable=false\nbrokerPermission=4\n")
     with serving_all(folder, "-c", "broker.conf") as running:
-        where = ("-n", running.address("name server"))
+        where = ("-n", running.name_server)
         assert kourou("topic", "create", "frozen", *where, folder=folder).returncode == 0
         yield running
 
@@ -331,7 +331,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 def test_a_clients_command_ends_with_the_code_for_what_happened(
     server: Serving, tmp_path: Path, arguments: tuple[str, ...], exit_code: int, words: tuple[str, ...]
 ) -> None:
-    environment = {"NAMESRV_ADDR": server.address("name server")}
+    environment = {"NAMESRV_ADDR": server.name_server}
     ended = kourou(*arguments, folder=tmp_path, environment=environment)
     assert ended.returncode == exit_code, ended.stderr
     assert ended.stdout == ""
@@ -369,7 +369,7 @@ def test_a_broken_frame_costs_its_sender_the_connection_and_nobody_else(
     address = {
         "main": (broker_host, broker_port),
         "fast": (broker_host, broker_port - 2),
-        "name server": parse_address(server.address("name server")),
+        "name server": parse_address(server.name_server),
     }[port]
     with ExitStack() as stack:
         other = stack.enter_context(BlockingClient())

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import kourou as library
-from tests.system.kourou_process import kourou, serving_all
+from tests.kourou_process import kourou, serving_all
 
 STOP_SECONDS_MAX = 5.0
 
 
 def test_it_says_what_it_listens_on_and_what_to_try_and_that_works(tmp_path: Path) -> None:
     with serving_all(tmp_path) as server:
-        name_server, broker = server.address("name server"), server.address("broker")
+        name_server, broker = server.name_server, server.address("broker")
         fast = re.search(r"fast port (\S+:\d+)\)", server.printed)
         assert fast is not None
         assert int(fast[1].rpartition(":")[2]) == int(broker.rpartition(":")[2]) - 2
@@ -78,7 +78,7 @@ def everything(name_server: str, topic: str = "orders") -> list[bytes]:
 @pytest.mark.parametrize("option", ["--log-level=warning", "--sync-flush"], ids=["async", "sync"])
 def test_sigterm_under_load_drains_and_leaves_a_clean_store(tmp_path: Path, option: str) -> None:
     with serving_all(tmp_path, option) as server:
-        senders = [Sender(number, server.address("name server")) for number in range(3)]
+        senders = [Sender(number, server.name_server) for number in range(3)]
         for sender in senders:
             sender.start()
         while not all(sender.acknowledged for sender in senders):
@@ -94,6 +94,6 @@ def test_sigterm_under_load_drains_and_leaves_a_clean_store(tmp_path: Path, opti
     assert "Traceback" not in server.log
     acknowledged = [body for sender in senders for body in sender.acknowledged]
     with serving_all(tmp_path, option) as server:
-        stored = everything(server.address("name server"))
+        stored = everything(server.name_server)
     assert set(acknowledged) <= set(stored)
     assert len(stored) == len(set(stored))

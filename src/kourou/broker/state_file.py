@@ -8,18 +8,15 @@ Here errors of the disk become ours: a full one is Busy, since a later try may f
 
 from __future__ import annotations
 
-import errno
 import logging
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from kourou.doors.files import Files
+from kourou.doors.files import Files, is_full
 from kourou.errors import Busy, Corrupt, DiskFault, ProtocolError, StoreError
 from kourou.protocol import fastjson
 from kourou.protocol.codes import ResponseCode
-
-NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +48,7 @@ class StateFile:
             self._files.write_atomically(self._path, data)
         except OSError as error:
             what = f"{self._path} cannot be written: {error.strerror or error}"
-            if error.errno in NO_ROOM:
+            if is_full(error):
                 raise Busy(ResponseCode.SERVICE_NOT_AVAILABLE, f"{what}; free some space") from None
             raise DiskFault(f"{what}; see to the disk") from None
 

@@ -20,13 +20,15 @@ from kourou.nameserver.own_config import OwnConfig
 from kourou.nameserver.routes import MASTER_ID, Routes
 from kourou.protocol.bodies import STANDARD_JSON_VERSION, TopicRouteData
 from kourou.protocol.codes import ResponseCode
-from kourou.protocol.command import JSON, Command, reply_frame
+from kourou.protocol.command import JSON, Command, reply_frame, reply_template
 from kourou.protocol.headers import GetRoute
 from kourou.protocol.names import printable
 from kourou.remoting.answer import Answer
 
 if TYPE_CHECKING:  # brings an HTTP client with it, which most name servers never need
     from kourou.nameserver.production import Production
+
+_HEADER = reply_template(b"{}")
 
 
 class EncodedRoutes:
@@ -81,7 +83,7 @@ class RouteHandler:
             )
         if body is not None:
             if request.serialization == JSON:
-                answer(reply_frame(request.opaque, b"{}", body))
+                answer(reply_frame(_HEADER % request.opaque, body))
             else:
                 answer(request.reply(body=body))
         elif self._production is not None:

@@ -15,7 +15,7 @@ take the slower way through `Command.fields`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from struct import Struct
 from struct import error as StructError
@@ -89,7 +89,8 @@ class Command(msgspec.Struct, eq=False, gc=False):
         """The fields as a `kind`; raises Refused (SYSTEM_ERROR) naming the field that does not fit."""
         if self._json_fields is not None:
             try:
-                header: Header = _decoder(kind).decode(self._json_fields)
+                decode_fields = _decoders.get(kind) or _decoder(kind)
+                header: Header = decode_fields(self._json_fields)
                 return header
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 pass  # a number where text is wanted, say: the slow way knows, or says what is wrong
@@ -155,17 +156,22 @@ def field_texts(header: msgspec.Struct) -> dict[str, str]:
     return texts
 
 
-def reply_frame(opaque: int, fields_json: bytes, body: bytes = b"", code: int = 0) -> bytes:
-    """A JSON reply frame around fields that are encoded already.
+def reply_template(fields_json: bytes) -> bytes:
+    """The JSON header of a successful reply, to be filled by `%`: its fields' values, then its opaque number.
 
-    The way out of the hot path: 0.5 µs where `Command.encode` takes 4. Only for answers to JSON requests.
+    The way out of the hot path, with `reply_frame`: 0.8 µs where `Command.encode` takes 5. Only for answers
+    to JSON requests.
     """
-    header = b'{"code":%d,"extFields":%b,"flag":1,"language":"PYTHON","opaque":%d,"version":409}' % (
-        code,
-        fields_json,
-        opaque,
-    )
-    return PREFIX.pack(4 + len(header) + len(body), len(header)) + header + body
+    return b'{"code":0,"extFields":%b,"flag":1,"language":"PYTHON","opaque":%%d,"version":409}' % fields_json
+
+
+def reply_frame(header: bytes, *body: bytes) -> bytes:
+    """A reply frame: a JSON header made from a `reply_template`, and the parts of a body."""
+    header_length = len(header)
+    if not body:
+        return PREFIX.pack(4 + header_length, header_length) + header
+    length = 4 + header_length + sum(map(len, body))
+    return b"".join((PREFIX.pack(length, header_length), header, *body))
 
 
 # ------------------------------------------------------------------------------------------ JSON header
@@ -190,9 +196,12 @@ _json_encoder = msgspec.json.Encoder()
 _NULL = b"null"
 
 
-@cache
-def _decoder(kind: type[Header]) -> msgspec.json.Decoder[Header]:
-    return msgspec.json.Decoder(kind, strict=False)
+_decoders: dict[type, Callable[[msgspec.Raw], Any]] = {}
+
+
+def _decoder(kind: type[Header]) -> Callable[[msgspec.Raw], Any]:
+    decode_fields = _decoders[kind] = msgspec.json.Decoder(kind, strict=False).decode
+    return decode_fields
 
 
 def _decode_json(data: bytes, body: bytes) -> Command:

@@ -12,7 +12,8 @@ byte at a time or a megabyte at once, the frames are the same.
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+
+import msgspec
 
 from kourou.errors import ProtocolError
 
@@ -28,7 +29,7 @@ HEADER_BYTES_MIN = 10
 PREFIX = Struct(">II")
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True, gc=False):
     """One request or reply, its header still in bytes."""
 
     serialization: int

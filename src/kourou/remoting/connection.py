@@ -237,34 +237,39 @@ class Connection(asyncio.BufferedProtocol):
         limits = board.limits
         frame_bytes_max = limits.frame_bytes_max - 8
         out_bytes_max = limits.write_buffer_pause_bytes
-        for number, frame in enumerate(frames):
-            if self._out_bytes > out_bytes_max:
-                self._put_off(frames[number:])
-                break
-            size = len(frame[1]) + len(frame[2])
-            if size > frame_bytes_max:
-                raise ProtocolError(
-                    f"frame of {size + 8} bytes: at most {frame_bytes_max + 8} are taken here"
-                )
-            command = decode(frame)
-            flag = command.flag
-            if flag & FLAG_REPLY:
-                self._pending.answer(command)  # late or unasked for: dropped
-                continue
-            board.requests += 1
-            size += REQUEST_OVERHEAD_BYTES
-            self.in_flight_requests += 1
-            self.in_flight_bytes += size
-            board.in_flight_bytes += size
-            answer = Answer(self, size, flag & FLAG_ONE_WAY)
-            handler = handler_of(command.code)
-            if handler is None:
-                answer(not_supported(command))
-                continue
-            try:
-                handler(command, answer)
-            except Exception as error:
-                self._failed(command, answer, error)
+        requests = requests_bytes = 0  # added up here: four counters less to touch for each request
+        try:
+            for number, frame in enumerate(frames):
+                if self._out_bytes > out_bytes_max:
+                    self._put_off(frames[number:])
+                    break
+                size = len(frame.header) + len(frame.body)
+                if size > frame_bytes_max:
+                    raise ProtocolError(
+                        f"frame of {size + 8} bytes: at most {frame_bytes_max + 8} are taken here"
+                    )
+                command = decode(frame)
+                flag = command.flag
+                if flag & FLAG_REPLY:
+                    self._pending.answer(command)  # late or unasked for: dropped
+                    continue
+                size += REQUEST_OVERHEAD_BYTES
+                requests += 1
+                requests_bytes += size
+                answer = Answer(self, size, flag & FLAG_ONE_WAY)
+                handler = handler_of(command.code)
+                if handler is None:
+                    answer(not_supported(command))
+                    continue
+                try:
+                    handler(command, answer)
+                except Exception as error:
+                    self._failed(command, answer, error)
+        finally:
+            board.requests += requests
+            board.in_flight_bytes += requests_bytes
+            self.in_flight_requests += requests
+            self.in_flight_bytes += requests_bytes
         if (
             self.in_flight_requests > limits.in_flight_requests_max
             or self.in_flight_bytes > limits.in_flight_bytes_max

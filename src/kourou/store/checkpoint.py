@@ -7,19 +7,21 @@
 RocketMQ's times only tell in which file to begin looking after a crash. The mark at byte 64, in what it
 leaves unused, tells the very place: everything before `end` is on the disk, log and queues. It is believed
 only when a record that passes its checks ends exactly there. A checkpoint is written after what it vouches
-for.
+for. Where there is no room to write one, the former stays true: the next start looks at more of the log.
 """
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from struct import Struct
 from zlib import crc32
 
 from kourou.doors.clock import Clock, Timer
-from kourou.doors.files import Files
+from kourou.doors.files import Files, is_full
 from kourou.errors import StoreForeign
 from kourou.store.config import ENTRY_BYTES, StoreConfig
 from kourou.store.consume_queue import ConsumeQueue, ConsumeQueues
@@ -34,6 +36,8 @@ _MARK_AT = 64
 _MARK_MAGIC = b"KOUROU"
 _MARK_VERSION = 1
 _FILES_A_JOB = 64  # a sync of the log must not wait for those of ten thousand queues
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -125,47 +129,87 @@ class Checkpointer:
         self._timer: Timer | None = None
         self._last_time = clock.monotonic()
         self._goal: Position | None = None  # being worked on
-        self._jobs: list[Callable[[], None]] = []
+        self._is_syncing = False  # the log is on the disk up to the goal, and the queues follow
+        self._unsynced: dict[
+            str, None
+        ] = {}  # files and folders that must be on the disk before the checkpoint
         self._queues_max = before.queues
+        self._has_room = True
+        self._is_stopped = False
         self.written = before
 
     def start(self) -> None:
         self._timer = self._clock.every(self._config.checkpoint_interval_ms / 1000, self._look)
 
     def stop(self) -> None:
+        """Begin nothing more. What is under way counts for nothing; `write_now` does it again."""
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _look(self) -> None:
+        if self._goal is not None:
+            return
+        self._write_fewer_queues()
         new_bytes = self._dispatcher.position.end - self.written.end
         idle_ms = (self._clock.monotonic() - self._last_time) * 1000
         enough = new_bytes >= self._config.checkpoint_least_bytes
-        if self._goal is None and (
-            enough or (new_bytes and idle_ms >= self._config.checkpoint_thorough_interval_ms)
-        ):
+        if enough or (new_bytes and idle_ms >= self._config.checkpoint_thorough_interval_ms):
             self._goal = self._dispatcher.position
             self._flusher.flush()
             self.flushed()
 
     def flushed(self) -> None:
         """The log is on the disk a bit further; once it is up to the goal, the queues follow."""
-        if self._goal is not None and not self._jobs and self._flusher.flushed >= self._goal.end:
-            self._jobs = self._sync_jobs(self._goal)
-            self._next_job()
+        if self._goal is not None and not self._is_syncing and self._flusher.flushed >= self._goal.end:
+            self._is_syncing = True
+            self._collect()
+            self._sync_some(self._checkpoint(self._goal))
 
-    def _next_job(self) -> None:
-        self._background(self._jobs.pop(0), self._done)
-
-    def _done(self, error: BaseException | None) -> None:
-        if error is not None:
-            self._on_fault(error)
-        elif self._jobs:
-            self._next_job()
+    def _sync_some(self, checkpoint: Checkpoint) -> None:
+        """One job of several; they touch no shared state: paths are all they know."""
+        paths = list(islice(self._unsynced, _FILES_A_JOB))
+        if paths:
+            self._background(partial(self._files.sync_all, paths), partial(self._synced, checkpoint, paths))
         else:
-            self._goal = None
+            self._background(
+                partial(write_checkpoint, self._files, self._path, checkpoint),
+                partial(self._wrote, checkpoint),
+            )
+
+    def _synced(self, checkpoint: Checkpoint, paths: list[str], error: BaseException | None) -> None:
+        if self._is_stopped:
+            return
+        if error is not None:  # a full disk too: it is unknown which pages were given up for clean
+            self._on_fault(error)
+            return
+        for path in paths:
+            del self._unsynced[path]
+        self._sync_some(checkpoint)
+
+    def _wrote(self, checkpoint: Checkpoint, error: BaseException | None) -> None:
+        if self._is_stopped:
+            return
+        self._goal = None
+        self._is_syncing = False
+        if is_full(error):
+            self._note_no_room()  # `_last_time` stays: tried again at the next look
+        elif error is not None:
+            self._on_fault(error)
+        else:
             self._last_time = self._clock.monotonic()
+            self._note(checkpoint)
             self._write_fewer_queues()
+
+    def _note(self, checkpoint: Checkpoint) -> None:
+        self.written = checkpoint
+        self._has_room = True
+
+    def _note_no_room(self) -> None:
+        if self._has_room:
+            log.warning("%s: no room for a checkpoint; a start would look at more of the log", self._path)
+        self._has_room = False
 
     def queues_removed(self) -> None:
         """A topic was deleted: a start must not take its queues for lost, and build everything again."""
@@ -175,26 +219,42 @@ class Checkpointer:
 
     def _write_fewer_queues(self) -> None:
         if self.written.queues > self._queues_max:
-            self.written = replace(self.written, queues=self._queues_max)
             try:
-                write_checkpoint(self._files, self._path, self.written)
+                self._write(replace(self.written, queues=self._queues_max))
             except OSError as error:
                 self._on_fault(error)
 
-    def write_now(self) -> None:
-        """Sync what was dispatched and write the checkpoint, before returning. The log must be flushed."""
-        assert self._flusher.flushed >= self._dispatcher.position.end
-        for job in self._sync_jobs(self._dispatcher.position):
-            job()
+    def _write(self, checkpoint: Checkpoint) -> None:
+        """Raises OSError, though not for want of room."""
+        try:
+            write_checkpoint(self._files, self._path, checkpoint)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._note_no_room()
+        else:
+            self._note(checkpoint)
 
-    def _sync_jobs(self, goal: Position) -> list[Callable[[], None]]:
-        """Jobs that touch no shared state: paths are all they know."""
-        touched = dict(self._dispatcher.touched)
+    def write_now(self) -> None:
+        """Sync what was dispatched and write the checkpoint, before returning. The log must be flushed.
+
+        Raises OSError, though not for want of room.
+        """
+        assert self._flusher.flushed >= self._dispatcher.position.end
+        self._collect()
+        self._files.sync_all(self._unsynced)
+        self._unsynced.clear()
+        self._write(self._checkpoint(self._dispatcher.position))
+
+    def _collect(self) -> None:
+        """Note what the queues have written since the last time."""
+        for queue, first in self._dispatcher.touched.items():
+            self._unsynced.update(dict.fromkeys(self._new_in(queue, first)))
         self._dispatcher.touched.clear()
-        paths = [path for queue, first in touched.items() for path in self._new_in(queue, first)]
-        slices = [paths[at : at + _FILES_A_JOB] for at in range(0, len(paths), _FILES_A_JOB)]
         self._queues_max = len(self._queues.on_disk())
-        checkpoint = Checkpoint(
+
+    def _checkpoint(self, goal: Position) -> Checkpoint:
+        return Checkpoint(
             goal.last_stored_ms,
             goal.last_stored_ms,
             self.written.indexed_ms,
@@ -203,12 +263,6 @@ class Checkpointer:
             goal.end,
             self._queues_max,
         )
-
-        def write() -> None:
-            write_checkpoint(self._files, self._path, checkpoint)
-            self.written = checkpoint
-
-        return [*(_syncing(self._files, some) for some in slices), write]
 
     def _new_in(self, queue: ConsumeQueue, first: int) -> list[str]:
         """The files and folders of a queue that have changed since its entry `first`."""
@@ -226,8 +280,8 @@ class Checkpointer:
 
 def write_checkpoint(files: Files, path: str, checkpoint: Checkpoint) -> None:
     """In place: the 96 bytes that mean something lie in one sector, which is written as a whole."""
-    is_new = not files.exists(path)
     file = files.open(path, create=True)
+    is_new = file.size() < CHECKPOINT_BYTES
     try:
         file.pwrite(checkpoint.encode(), 0)
         file.sync()
@@ -235,23 +289,3 @@ def write_checkpoint(files: Files, path: str, checkpoint: Checkpoint) -> None:
         file.close()
     if is_new:
         files.sync_folder(path.rpartition("/")[0])
-
-
-def _syncing(files: Files, paths: list[str]) -> Callable[[], None]:
-    def sync() -> None:
-        for path in dict.fromkeys(paths):
-            with contextlib.suppress(FileNotFoundError):  # its topic has been deleted meanwhile
-                _sync(files, path)
-
-    return sync
-
-
-def _sync(files: Files, path: str) -> None:
-    if files.is_folder(path):
-        files.sync_folder(path)
-        return
-    file = files.open(path)
-    try:
-        file.sync()
-    finally:
-        file.close()

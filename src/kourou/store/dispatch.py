@@ -120,7 +120,16 @@ def entry_tag(topic: str, properties: bytes, stored_ms: int, delay_levels_ms: tu
     if topic == SCHEDULE_TOPIC and (level := _delay_level(properties)) > 0:
         delays = delay_levels_ms
         return stored_ms + (delays[min(level, len(delays)) - 1] if delays else SECOND_MS)
-    tag = props.find(properties, b"TAGS")
+    # As `properties.find`, with the name known: half the time, on every send.
+    at = properties.rfind(b"\x02TAGS\x01")
+    if at >= 0:
+        start = at + 6
+    elif properties.startswith(b"TAGS\x01"):
+        start = 5
+    else:
+        return 0
+    stop = properties.find(b"\x02", start)
+    tag = (properties[start:stop] if stop > start else None) or props.find(properties, b"TAGS")
     return 0 if tag is None else _code_of(tag)
 
 

@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from kourou.doors.clock import Clock
-from kourou.doors.files import Files, Lock
+from kourou.doors.files import Files, Lock, is_full
 from kourou.errors import Busy, DiskFault, Refused, StoreLocked
 from kourou.protocol import record as records
 from kourou.protocol.codes import ResponseCode
@@ -70,11 +70,11 @@ __all__ = [
 
 IN_MEMORY_SHARE = 0.4
 RETRY_SECONDS = 1.0
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _PROPERTIES_MAX = PROPERTIES_BYTES_MAX - records.CRC_PROPERTY_BYTES - 1
 _HIDDEN = (PREPARED, ROLLED_BACK)
 _pack_entry = ENTRY.pack
 
+encode = records.encode
 log = logging.getLogger(__name__)
 
 
@@ -144,6 +144,8 @@ class Store:
         self._last_store_ms = 0
         self._tick_ms = 0  # 0: not looked at the clock yet
         self._body_max = config.message_bytes_max
+        self.tick = 0
+        """Counts the commits: what is appended under one number is written, synced or lost together."""
         self._waiting: list[Then] = []  # for the end of this tick
         self._waiting_for_sync: list[Then] = []  # which begins at the end of this tick
         self._waiters = Waiters(clock, config.sync_flush_timeout_ms)
@@ -291,7 +293,23 @@ class Store:
         is_visible = draft.sys_flag & TRANSACTION_BITS not in _HIDDEN
         queue_offset = queue.next_offset if is_visible else 0
         place = commit_log.reserved
-        data = _encode(draft, queue, queue_offset, place, store_ms)
+        data = encode(
+            queue.topic_bytes,
+            draft.queue_id,
+            draft.flag,
+            queue_offset,
+            place,
+            draft.sys_flag,
+            draft.born_ms,
+            draft.born_host,
+            store_ms,
+            draft.store_host,
+            draft.reconsume_times,
+            draft.prepared_offset,
+            draft.body,
+            draft.properties,
+            True,
+        )
         size = len(data)
         if place + size > commit_log.room_end:
             place = self._place_for(size)
@@ -394,6 +412,7 @@ class Store:
     def _commit(self) -> None:
         self._is_scheduled = False
         self._tick_ms = 0
+        self.tick += 1
         if self._log.reserved == self._log.end:
             return
         try:
@@ -422,7 +441,7 @@ class Store:
         self._rollbacks += 1
         self._dispatcher.drop_staged()
         self._last_start = self._dispatcher.position.last_start
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        if is_full(error):
             self._refuse(error)
             self._fail_tick(str(self._refusal))
         else:
@@ -455,7 +474,7 @@ class Store:
         try:
             self._dispatcher.advance(durable)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if not is_full(error):
                 self._on_fault(error)
                 return
             self._refuse(error)

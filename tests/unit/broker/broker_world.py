@@ -24,7 +24,7 @@ from kourou.broker.broker import Broker
 from kourou.broker.config import BrokerConfig
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.doors.simulated_network import SimulatedNetwork, SimulatedTransport
 from kourou.nameserver.config import NameServerConfig
 from kourou.nameserver.server import NameServer

@@ -8,7 +8,7 @@ import pytest
 
 from kourou.broker.config import KEYS, BrokerConfig
 from kourou.doors.configuration import read_settings
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import ConfigError
 
 SAMPLE = b"""

@@ -8,7 +8,7 @@ from kourou.broker.config import BrokerConfig
 from kourou.broker.state_file import StateFile
 from kourou.broker.topics import Topics, check_new_topic
 from kourou.doors.clock import SimulatedClock
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import NotFound, Refused
 from kourou.protocol.bodies import TopicConfig
 from kourou.protocol.codes import ResponseCode

@@ -8,7 +8,7 @@ import pytest
 
 from kourou.broker.offsets import CommittedOffsets
 from kourou.broker.state_file import StateFile
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Busy
 
 

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from kourou.broker.state_file import StateFile
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Busy, Corrupt, DiskFault, StoreError
 from kourou.protocol.bodies import ConsumerOffsets, TopicConfig, TopicTable
 

@@ -22,7 +22,7 @@ from kourou.doors.configuration import (
     whole_number,
     yes_no,
 )
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import ConfigError
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kourou.doors.clock import SimulatedClock
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.nameserver.config import NameServerConfig
 from kourou.nameserver.handlers import (
     BrokerHandlers,

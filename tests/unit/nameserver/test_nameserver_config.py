@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import ConfigError
 from kourou.nameserver.config import KEYS, NameServerConfig, load_config
 

@@ -10,7 +10,7 @@ import logging
 import pytest
 
 from kourou.doors.chance import Chance
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Corrupt, Refused
 from kourou.nameserver import kv as module
 from kourou.nameserver.kv import KeyValues

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Denied, Refused
 from kourou.nameserver.config import KEYS, NameServerConfig
 from kourou.nameserver.own_config import OwnConfig

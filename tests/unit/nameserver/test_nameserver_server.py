@@ -13,7 +13,7 @@ import pytest
 
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.doors.simulated_network import SimulatedNetwork
 from kourou.errors import ConfigError, Corrupt
 from kourou.nameserver.config import NameServerConfig

@@ -6,7 +6,7 @@ import pytest
 
 from kourou.doors.chance import Chance
 from kourou.errors import Busy, ConfigError, ConnectionLost, TimedOut
-from kourou.protocol.command import FLAG_ONE_WAY, FLAG_REPLY, Command, reply_frame
+from kourou.protocol.command import FLAG_ONE_WAY, FLAG_REPLY, Command, reply_frame, reply_template
 from kourou.protocol.frame import join
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.server import Answer, Connection
@@ -108,7 +108,8 @@ async def test_only_the_first_answer_counts() -> None:
 @on_a_loop
 async def test_a_whole_frame_may_be_the_answer() -> None:
     world = World()
-    await world.serve({ECHO: lambda request, answer: answer(reply_frame(request.opaque, b'{"a":"1"}', b"x"))})
+    header = reply_template(b'{"a":"1"}')
+    await world.serve({ECHO: lambda request, answer: answer(reply_frame(header % request.opaque, b"x"))})
     peer = await world.peer()
     await peer.send(ask(ECHO, 3))
     assert [(r.opaque, dict(r.fields), r.body) for r in peer.replies] == [(3, {"a": "1"}, b"x")]

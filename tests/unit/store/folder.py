@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kourou.doors.clock import SimulatedClock
-from kourou.doors.files import Files, SimulatedFiles
+from kourou.doors.files import Files
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.protocol.record import Record, decode_all
 from kourou.store.config import StoreConfig
 from kourou.store.store import Draft, Store

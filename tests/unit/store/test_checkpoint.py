@@ -1,12 +1,19 @@
-"""What RocketMQ's checkpoint says, and what ours adds to it."""
+"""What RocketMQ's checkpoint says, what ours adds to it, and when it is written."""
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Collection
+
 import pytest
 
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.chance import Chance
+from kourou.doors.clock import SimulatedClock
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import StoreForeign
 from kourou.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from tests.unit.store.folder import ROOT, Later, bodies_of, draft, fill, store_on
 
 
 def test_a_checkpoint_comes_back() -> None:
@@ -54,3 +61,122 @@ def test_a_mark_of_a_newer_version_is_foreign() -> None:
     files.open("/checkpoint", create=True).pwrite((bytes(64) + b"KOUROU\x00\x02").ljust(4096, b"\0"), 0)
     with pytest.raises(StoreForeign, match="format 2, and this Kourou knows up to 1"):
         read_checkpoint(files, "/checkpoint")
+
+
+# When it is written.
+
+
+def test_a_full_disk_has_no_room_for_the_first_checkpoint_and_that_is_no_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock)
+    sent = fill(store, 5)
+    files.capacity = files.used()
+    clock.advance(60)
+    assert store.failed is None
+    assert caplog.text.count("no room for a checkpoint") == 1  # and not at every try
+    assert bodies_of(store) == sent
+    files.capacity = 1 << 30
+    clock.advance(1.1)
+    assert read_checkpoint(files, f"{ROOT}/checkpoint").end == store.wrote
+    sent += fill(store, 1, start=5)
+    store.close()
+    assert not files.exists(f"{ROOT}/abort")
+    assert bodies_of(store_on(files)) == sent
+
+
+def test_a_store_closes_clean_on_a_full_disk() -> None:
+    files = SimulatedFiles()
+    store = store_on(files)
+    sent = fill(store, 5)
+    files.capacity = files.used()
+    store.close()
+    assert store.failed is None
+    assert not files.exists(f"{ROOT}/abort")
+    files.capacity = 1 << 30
+    for found in (files.crashed(), files.power_cut(Chance(3))):
+        assert bodies_of(store_on(found)) == sent
+
+
+def test_fewer_queues_are_written_down_once_there_is_room() -> None:
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock)
+    fill(store, 1, topic="T")
+    fill(store, 1, topic="U")
+    clock.advance(11)
+    files.fail("pwrite", error=errno.ENOSPC)
+    store.delete_topic("T")
+    assert store.failed is None
+    assert read_checkpoint(files, f"{ROOT}/checkpoint").queues == 2
+    clock.advance(1.1)
+    assert read_checkpoint(files, f"{ROOT}/checkpoint").queues == 1
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_queue_that_cannot_be_synced_is_a_fault_whatever_the_reason(error: int) -> None:
+    """Its pages may have been given up for clean: there is no second try."""
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock)
+    fill(store, 1)
+
+    def no_sync_of_queues(operation: str, path: str) -> None:
+        if operation == "sync" and "consumequeue" in path:
+            raise OSError(error, os.strerror(error), path)
+
+    files.before = no_sync_of_queues
+    clock.advance(11)
+    assert store.failed is not None
+    assert os.strerror(error) in store.failed
+
+
+def test_a_checkpoint_that_cannot_be_synced_is_a_fault() -> None:
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock)
+    fill(store, 1)
+
+    def no_sync_of_the_checkpoint(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith("/checkpoint"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    files.before = no_sync_of_the_checkpoint
+    store.close()
+    assert store.failed is not None
+    assert files.exists(f"{ROOT}/abort")
+
+
+def test_closing_while_a_checkpoint_is_under_way_vouches_only_for_what_is_on_the_disk() -> None:
+    files, disk, clock = SimulatedFiles(), Later(), SimulatedClock()
+    store = store_on(files, background=disk.background, clock=clock)
+    topics = [f"T{number}" for number in range(100)]
+    for topic in topics:
+        fill(store, 1, topic=topic)
+    clock.advance(11)
+    disk.run()
+    expected = {topic: [f"{topic}-0-0".encode(), *fill(store, 1, topic=topic, start=1)] for topic in topics}
+    clock.advance(11)
+    disk.run_one()  # the log is synced; the queues, in several jobs, are next
+    store.close()
+    for seed in range(5):
+        again = store_on(files.power_cut(Chance(seed)))
+        assert {topic: bodies_of(again, topic) for topic in topics} == expected
+    disk.run()  # the job that was under way ends, and begins no other
+    assert disk.work == []
+
+
+def test_closing_syncs_all_queues_at_once() -> None:
+    """A disk takes many syncs side by side in a fraction of the time: the door to it knows how."""
+    files = SimulatedFiles()
+    store = store_on(files)
+    for number in range(300):
+        store.append(draft(topic=f"T{number}"))
+    asked: list[int] = []
+    sync_all = files.sync_all
+
+    def counted(paths: Collection[str]) -> None:
+        asked.append(sum("consumequeue/T" in path for path in paths))
+        sync_all(paths)
+
+    files.sync_all = counted  # type: ignore[method-assign]
+    store.close()
+    assert asked == [300 * 3]  # the file, its folder and that of its topic

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import DiskFault
 from kourou.store.commit_log import CommitLog
 from tests.unit.store.folder import config, log_path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Refused
 from kourou.store.consume_queue import ENTRY, ConsumeQueue, ConsumeQueues, is_folder_name
 from tests.unit.store.folder import config

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.store.consume_queue import ENTRY, ConsumeQueues
 from kourou.store.dispatch import Dispatched, Dispatcher, Position, entry_tag
 from tests.unit.store.folder import config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kourou.doors.clock import SimulatedClock
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import SYNC_FLUSH
 from kourou.store.flush import FLUSH_TIMEOUT, OK, Flusher, StoreStatus, Waiters, failed

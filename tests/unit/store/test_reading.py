@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.protocol.java_hash import java_hash
 from kourou.protocol.record import decode_all
 from kourou.store.consume_queue import ENTRY

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from kourou.doors.clock import SimulatedClock
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Corrupt
 from kourou.protocol import record as records
 from kourou.store.checkpoint import read_checkpoint

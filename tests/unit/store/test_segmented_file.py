@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.doors.files import SimulatedFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Corrupt, StoreForeign
 from kourou.store.segment import OpenFiles, Segment, segment_name
 from kourou.store.segmented_file import SegmentedFile, make_lasting_folder

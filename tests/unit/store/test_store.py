@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kourou.doors.clock import SimulatedClock
-from kourou.doors.files import RealFiles, SimulatedFiles
+from kourou.doors.files import RealFiles
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Busy, ConfigError, DiskFault, Refused, StoreForeign, StoreLocked
 from kourou.protocol.codes import ResponseCode
 from kourou.store.config import SYNC_FLUSH, StoreConfig

@@ -22,7 +22,8 @@ from kourou.doors.clock import Clock
 from kourou.errors import Refused
 from kourou.protocol.bodies import SubscriptionGroupConfig
 from kourou.protocol.codes import ResponseCode
-from kourou.protocol.command import JSON, Command, reply_frame
+from kourou.protocol.command import JSON, Command, reply_frame, reply_template
+from kourou.protocol.frame import PREFIX
 from kourou.protocol.headers import PullMessage, PullReply
 from kourou.protocol.names import printable
 from kourou.remoting.answer import Answer
@@ -34,6 +35,10 @@ OWN_SUBSCRIPTION: Final = 0x4
 
 SUSPEND_MS_MAX: Final = 100_000
 """Below the 120 seconds after which a silent connection is closed."""
+
+_FOUND = reply_template(
+    b'{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d"}'
+)
 
 
 class PullHandler:
@@ -145,16 +150,17 @@ class PullHandler:
         return self._store.read(header.topic, header.queue_id, queue_offset, count, wanted=wanted)
 
     def _answer(self, request: Command, answer: Answer, header: PullMessage, result: ReadResult) -> None:
+        if request.serialization == JSON and result.status is ReadStatus.FOUND:
+            numbers = (result.next_offset, result.min_offset, result.max_offset, request.opaque)
+            head = _FOUND % numbers
+            frame = reply_frame(head, *result.messages)
+            body_bytes = len(frame) - len(head) - PREFIX.size
+            self._stats.got(header.topic, header.consumer_group, result.count, body_bytes)
+            answer(frame)
+            return
         body = b"".join(result.messages)
         if result.count:
             self._stats.got(header.topic, header.consumer_group, result.count, len(body))
-        if request.serialization == JSON and result.status is ReadStatus.FOUND:
-            fields = (
-                b'{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d"}'
-                % (result.next_offset, result.min_offset, result.max_offset)
-            )
-            answer(reply_frame(request.opaque, fields, body))
-            return
         reply = PullReply(
             suggest_which_broker_id=0,
             next_begin_offset=result.next_offset,

@@ -49,6 +49,14 @@ class Serving:
         return found[1].rstrip(";")
 
     @property
+    def name_server(self) -> str:
+        return self.address("name server")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 

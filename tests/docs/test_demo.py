@@ -1,0 +1,32 @@
+"""`make demo` does what it says, in under a minute."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+pytestmark = pytest.mark.docs
+
+
+@pytest.mark.timeout(90)
+def test_the_demo_tells_its_story_and_leaves_its_files(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    demo = subprocess.run(
+        [sys.executable, "-m", "tools.demo"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    for chapter in ("kourou start", "our client sends", "our client receives", "stock", "Ctrl-C", "Next"):
+        assert chapter in demo.stdout
+    assert [path.name for path in (tmp_path / "kourou-data/demo/store/commitlog").iterdir()] == ["0" * 20]

@@ -1,0 +1,118 @@
+"""A disk that fills up under a running broker: sends are refused, reads go on, nothing acknowledged is lost.
+
+The disk is a small tmpfs that the test mounts, so it needs the right to.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kourou
+from kourou.protocol.codes import ResponseCode
+from tests.kourou_process import serving_all
+
+DISK_BYTES = 64 << 20
+RESUME_SECONDS_MAX = 5.0
+TOPIC = "orders"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "kourou-test", str(folder)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, text=True, timeout=20, check=False)
+    except FileNotFoundError:
+        pytest.skip("A FULL DISK IS NOT TESTED: there is no `mount` here; run it on Linux, as root")
+    if mounted.returncode != 0:
+        pytest.skip(f"A FULL DISK IS NOT TESTED: {mounted.stderr.strip()}; run it as root")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=20)
+
+
+def test_a_broker_on_a_full_disk_refuses_and_resumes_by_itself(tmp_path: Path, disk: Path) -> None:
+    """The disk fills up before the first checkpoint was written, which then finds no room either."""
+    filler = disk / "filler"
+    with serving_all(tmp_path, "--data", str(disk / "data")) as server:
+        with kourou.Producer("senders", server.name_server, retries=0) as producer:
+            acknowledged = [send(producer, b"first")]
+            fill_up(filler)
+            refusal = send_until_refused(producer, acknowledged)
+            assert refusal.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert f"the disk of {disk}/data/store is full (100 % used" in refusal.remark
+            time.sleep(2.5)  # the checkpoint is tried in vain
+            assert everything(server.name_server) == sorted(acknowledged)
+            with pytest.raises(kourou.Refused, match="is full"):
+                send(producer, b"x" * (1 << 20))
+            filler.unlink()
+            acknowledged.append(send_when_there_is_room(producer, b"last"))
+        assert server.stop() == 0, server.log
+    assert "Traceback" not in server.log
+    assert not (disk / "data" / "store" / "abort").exists()
+    with serving_all(tmp_path, "--data", str(disk / "data")) as server:
+        assert everything(server.name_server) == sorted(acknowledged)
+
+
+def test_a_broker_stops_in_order_on_a_full_disk(tmp_path: Path, disk: Path) -> None:
+    with serving_all(tmp_path, "--data", str(disk / "data")) as server:
+        with kourou.Producer("senders", server.name_server, retries=0) as producer:
+            acknowledged = [send(producer, b"first")]
+            fill_up(disk / "filler")
+            send_until_refused(producer, acknowledged)
+        assert server.stop() == 0, server.log
+    assert "Traceback" not in server.log
+    (disk / "filler").unlink()
+    with serving_all(tmp_path, "--data", str(disk / "data")) as server:
+        assert everything(server.name_server) == sorted(acknowledged)
+
+
+def fill_up(path: Path) -> None:
+    """Let not one block be left."""
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 20, 4096):
+            try:
+                while file.write(bytes(size)):
+                    pass
+            except OSError:
+                continue
+
+
+def send(producer: kourou.Producer, body: bytes) -> bytes:
+    producer.send(kourou.Message(TOPIC, body))
+    return body
+
+
+def send_until_refused(producer: kourou.Producer, acknowledged: list[bytes]) -> kourou.Refused:
+    """Until the blocks that were reserved ahead are used up."""
+    for number in range(1000):
+        try:
+            acknowledged.append(send(producer, b"%d/" % number + b"." * (1 << 20)))
+        except kourou.Refused as refusal:
+            return refusal
+    raise AssertionError("a gigabyte went onto a full disk")
+
+
+def send_when_there_is_room(producer: kourou.Producer, body: bytes) -> bytes:
+    deadline = time.monotonic() + RESUME_SECONDS_MAX
+    while True:
+        try:
+            return send(producer, body)
+        except kourou.Refused:
+            assert time.monotonic() < deadline, f"still refused {RESUME_SECONDS_MAX} s after space returned"
+            time.sleep(0.1)
+
+
+def everything(name_server: str) -> list[bytes]:
+    with kourou.PullConsumer("readers", TOPIC, name_server, announce=False) as consumer:
+        consumer.seek("earliest")
+        bodies: list[bytes] = []
+        while received := consumer.receive(1000, timeout=1.0):
+            bodies += [message.body for message in received]
+    return sorted(bodies)
