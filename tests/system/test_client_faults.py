@@ -219,7 +219,7 @@ def test_a_topic_that_may_not_be_written_to_is_refused(form: Form, broker: kouro
     driver.close()
     with (
         form.producer("shop", name_server=broker.name_server) as producer,
-        pytest.raises(kourou.NotFound, match="no queue that can be written to"),
+        pytest.raises(kourou.Denied, match="may not be written to: its permission is 4"),
     ):
         producer.send(kourou.Message("sealed", b"x"))
 

@@ -306,7 +306,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     (folder / "broker.conf").write_text("autoCreateTopicEnable=false\nbrokerPermission=4\n")
     with serving_all(folder, "-c", "broker.conf") as running:
         where = ("-n", running.name_server)
-        assert kourou("topic", "create", "frozen", *where, folder=folder).returncode == 0
+        for topic, perm in (("frozen", "6"), ("sealed", "4"), ("secret", "2")):
+            created = kourou("topic", "create", topic, "--perm", perm, *where, folder=folder)
+            assert created.returncode == 0, created.stderr
         yield running
 
 
@@ -319,6 +321,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         (("message", "send", "nowhere", "x"), 3, ("'nowhere'", "kourou topic create nowhere")),
         (("message", "tail", "nowhere"), 3, ("'nowhere'",)),
         (("message", "send", "frozen", "x"), 4, ("broker kourou is not writable", "brokerPermission is 4")),
+        (("message", "send", "sealed", "x"), 4, ("'sealed' may not be written to: its permission is 4",)),
+        (("message", "tail", "secret"), 4, ("'secret' may not be read: its permission is 2",)),
         (
             ("message", "send", "SCHEDULE_TOPIC_XXXX", "x"),
             2,

@@ -5,6 +5,7 @@ The disk is a small tmpfs that the test mounts, so it needs the right to.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import kourou
+from kourou.protocol.bodies import MessageQueue
 from kourou.protocol.codes import ResponseCode
 from tests.kourou_process import serving_all
 
@@ -42,7 +44,7 @@ def test_a_broker_on_a_full_disk_refuses_and_resumes_by_itself(tmp_path: Path, d
     filler = disk / "filler"
     with serving_all(tmp_path, "--data", str(disk / "data")) as server:
         with kourou.Producer("senders", server.name_server, retries=0) as producer:
-            acknowledged = [send(producer, b"first")]
+            acknowledged = send_to_each_queue(producer)
             fill_up(filler)
             refusal = send_until_refused(producer, acknowledged)
             assert refusal.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -50,7 +52,7 @@ def test_a_broker_on_a_full_disk_refuses_and_resumes_by_itself(tmp_path: Path, d
             time.sleep(2.5)  # the checkpoint is tried in vain
             assert everything(server.name_server) == sorted(acknowledged)
             with pytest.raises(kourou.Refused, match="is full"):
-                send(producer, b"x" * (1 << 20))
+                send(producer, big_body())
             filler.unlink()
             acknowledged.append(send_when_there_is_room(producer, b"last"))
         assert server.stop() == 0, server.log
@@ -63,11 +65,12 @@ def test_a_broker_on_a_full_disk_refuses_and_resumes_by_itself(tmp_path: Path, d
 def test_a_broker_stops_in_order_on_a_full_disk(tmp_path: Path, disk: Path) -> None:
     with serving_all(tmp_path, "--data", str(disk / "data")) as server:
         with kourou.Producer("senders", server.name_server, retries=0) as producer:
-            acknowledged = [send(producer, b"first")]
+            acknowledged = send_to_each_queue(producer)
             fill_up(disk / "filler")
             send_until_refused(producer, acknowledged)
         assert server.stop() == 0, server.log
     assert "Traceback" not in server.log
+    assert not (disk / "data" / "store" / "abort").exists()
     (disk / "filler").unlink()
     with serving_all(tmp_path, "--data", str(disk / "data")) as server:
         assert everything(server.name_server) == sorted(acknowledged)
@@ -84,19 +87,28 @@ def fill_up(path: Path) -> None:
                 continue
 
 
-def send(producer: kourou.Producer, body: bytes) -> bytes:
-    producer.send(kourou.Message(TOPIC, body))
+def send_to_each_queue(producer: kourou.Producer) -> list[bytes]:
+    """So that each has its file, with a block for more entries."""
+    return [send(producer, b"first of %d" % queue.queue_id, queue) for queue in producer.queues(TOPIC)]
+
+
+def send(producer: kourou.Producer, body: bytes, queue: MessageQueue | None = None) -> bytes:
+    producer.send(kourou.Message(TOPIC, body), queue=queue)
     return body
 
 
 def send_until_refused(producer: kourou.Producer, acknowledged: list[bytes]) -> kourou.Refused:
     """Until the blocks that were reserved ahead are used up."""
-    for number in range(1000):
+    for _ in range(100):
         try:
-            acknowledged.append(send(producer, b"%d/" % number + b"." * (1 << 20)))
+            acknowledged.append(send(producer, big_body()))
         except kourou.Refused as refusal:
             return refusal
-    raise AssertionError("a gigabyte went onto a full disk")
+    raise AssertionError("100 MiB went onto a full disk")
+
+
+def big_body() -> bytes:
+    return os.urandom(1 << 20)  # which nobody can compress
 
 
 def send_when_there_is_room(producer: kourou.Producer, body: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 import signal
@@ -97,3 +98,31 @@ def test_sigterm_under_load_drains_and_leaves_a_clean_store(tmp_path: Path, opti
         stored = everything(server.name_server)
     assert set(acknowledged) <= set(stored)
     assert len(stored) == len(set(stored))
+
+
+@pytest.mark.slow
+def test_sigterm_soon_ends_a_broker_with_thousands_of_new_queues(tmp_path: Path) -> None:
+    topics = [f"many-{number}" for number in range(4)]
+    with serving_all(tmp_path) as server:
+        queues = ("-r", "4000", "-w", "4000", "-n", server.name_server)
+        for topic in topics:
+            assert kourou("topic", "create", topic, *queues, folder=tmp_path).returncode == 0
+        asyncio.run(send_to_each_queue(server.name_server, topics))
+        began = time.monotonic()
+        assert server.stop() == 0, server.log
+        assert time.monotonic() - began < STOP_SECONDS_MAX
+    store = tmp_path / "kourou-data" / "store"
+    assert not (store / "abort").exists()
+    assert len(list((store / "consumequeue").glob("*/*/*"))) == 16_000
+
+
+async def send_to_each_queue(name_server: str, topics: list[str]) -> None:
+    async with library.AsyncProducer("senders", name_server) as producer:
+        for topic in topics:
+            queues = await producer.queues(topic)
+            for start in range(0, len(queues), 500):
+                sends = (
+                    producer.send(library.Message(topic, b"to each"), queue=queue)
+                    for queue in queues[start : start + 500]
+                )
+                await asyncio.gather(*sends)

@@ -140,6 +140,7 @@ class Reading:
     def open(self) -> Operation[None]:
         """Find the queues and where to begin in each, so that `latest` means now, not the first receive."""
         yield from self._look_up_queues()
+        self._check_readable()
         for lane in self._present():
             yield from self._find_start(lane)
 
@@ -157,6 +158,7 @@ class Reading:
             # No step lies between taking messages and returning them: nothing can fail or be cancelled there.
             if taken := self._take(messages_max):
                 return taken
+            self._check_readable()
             settled: Settled = yield Collect(self._time_to_wait(deadline))
             self._settle(settled)
             if deadline is not None and not self._ready and self._clock.monotonic() >= deadline:
@@ -226,6 +228,10 @@ class Reading:
         for queue in route.read_queues:
             # A queue that left the route (its broker is down) keeps its lane, and its place.
             self._lanes.setdefault(queue, Lane(queue))
+
+    def _check_readable(self) -> None:
+        assert self._route is not None
+        self._route.check_readable()
 
     def _present(self) -> list[Lane]:
         assert self._route is not None

@@ -10,13 +10,14 @@ A route that cannot be asked for again stays in use: brokers go on working witho
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from operator import attrgetter
+from functools import reduce
+from operator import attrgetter, or_
 
 from kourou.client.refusals import accepted, explained
 from kourou.client.steps import Call, Operation
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock
-from kourou.errors import NotFound, Unreachable
+from kourou.errors import Denied, NotFound, Unreachable
 from kourou.protocol.bodies import MessageQueue, TopicRouteData
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command, request
@@ -78,11 +79,13 @@ class NameServers:
 class Route:
     """The queues of one topic, and where their brokers are."""
 
-    __slots__ = ("_addresses", "read_queues", "topic", "write_queues")
+    __slots__ = ("_addresses", "_permission", "read_queues", "topic", "write_queues")
 
     def __init__(self, topic: str, route: TopicRouteData, queues_max: int | None = None) -> None:
         self.topic = topic
         self._addresses = {broker.broker_name: broker.broker_addrs for broker in route.broker_datas}
+        permissions = [each.perm for each in route.queue_datas]
+        self._permission = reduce(or_, permissions) if permissions else READABLE | WRITABLE
         self.write_queues = self._queues(route, WRITABLE, queues_max)
         self.read_queues = self._queues(route, READABLE, queues_max)
 
@@ -102,6 +105,29 @@ class Route:
         by_id = self._addresses.get(broker_name, {})
         address = by_id.get(broker_id) or by_id.get(MASTER)
         return address if address is not None else by_id[min(by_id)] if by_id else self.master(broker_name)
+
+    def check_readable(self) -> None:
+        """Raises Denied when no broker lets anybody read the topic."""
+        if not self._permission & READABLE:
+            raise self._denied("read")
+
+    def check_writable(self) -> None:
+        """Raises Denied when no broker lets anybody write to the topic, NotFound when none could take it."""
+        if not self._permission & WRITABLE:
+            raise self._denied("written to")
+        if not self.write_queues:
+            raise NotFound(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic '{self.topic}' has no queue that can be written to: its brokers have no master; "
+                f"see: kourou topic route {self.topic}",
+            )
+
+    def _denied(self, what: str) -> Denied:
+        return Denied(
+            ResponseCode.NO_PERMISSION,
+            f"topic '{self.topic}' may not be {what}: its permission is {self._permission}; "
+            f"change it with: kourou topic create {self.topic} --perm 6",
+        )
 
     def _queues(
         self, route: TopicRouteData, permission: int, queues_max: int | None
@@ -140,7 +166,10 @@ class Routes:
         self._known: dict[str, _Known] = {}
 
     def to_publish(self, topic: str, deadline: float) -> Operation[Route]:
-        """Queues to write to. For a topic that is not there yet, the default topic's: sending creates it."""
+        """Queues to write to. For a topic that is not there yet, the default topic's: sending creates it.
+
+        Raises NotFound when there are none, Denied when nobody may write to those there are.
+        """
         try:
             route = yield from self._current(topic, deadline)
         except NotFound as unknown:
@@ -150,12 +179,7 @@ class Routes:
                 raise unknown from None
             route = Route(topic, default, DEFAULT_TOPIC_QUEUES_MAX)
             self._keep(route)
-        if not route.write_queues:
-            raise NotFound(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic '{topic}' has no queue that can be written to: its permission forbids it, or its "
-                f"brokers have no master; see: kourou topic route {topic}",
-            )
+        route.check_writable()
         return route
 
     def to_read(self, topic: str, deadline: float) -> Operation[Route]:

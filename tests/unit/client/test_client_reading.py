@@ -422,6 +422,25 @@ def test_a_failed_pull_puts_the_route_in_doubt(broker: Broker, clock: SimulatedC
     assert (before, after) == (1, 2)
 
 
+def test_a_topic_that_may_not_be_read_says_so_when_opened(broker: Broker, clock: SimulatedClock) -> None:
+    broker.route = route_of({"a": {0: "a:1"}}, perm=2)
+    with pytest.raises(Denied, match="topic 't' may not be read: its permission is 2"):
+        play(reading(clock).open(), broker)
+
+
+def test_a_topic_that_may_no_longer_be_read_says_so_when_all_that_came_is_handed_out(
+    broker: Broker, clock: SimulatedClock
+) -> None:
+    broker.put(0, None, None)
+    reader = reading(clock)
+    assert len(receive(reader, broker, 1)) == 1
+    clock.advance(31)
+    broker.route = route_of({"a": {0: "a:1"}}, perm=2)
+    assert len(receive(reader, broker, 1)) == 1
+    with pytest.raises(Denied):
+        receive(reader, broker, 1)
+
+
 def test_a_refusal_is_raised_and_what_else_came_is_kept(broker: Broker, clock: SimulatedClock) -> None:
     reader = reading(clock)
     receive(reader, broker, timeout=1.0)

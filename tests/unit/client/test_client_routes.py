@@ -6,8 +6,8 @@ from kourou.client.routes import NameServers, Route, Routes
 from kourou.client.steps import Call
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
-from kourou.errors import NotFound, Unreachable
-from kourou.protocol.bodies import MessageQueue
+from kourou.errors import Denied, NotFound, Unreachable
+from kourou.protocol.bodies import MessageQueue, TopicRouteData
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command, request
 from kourou.protocol.headers import GetRoute
@@ -173,10 +173,23 @@ def test_permissions_decide_which_queues_there_are(perm: int, writable: int, rea
     assert (len(route.write_queues), len(route.read_queues)) == (writable, readable)
 
 
-def test_a_topic_that_cannot_be_written_to_is_an_error(clock: SimulatedClock) -> None:
+def test_a_topic_that_nobody_may_write_to_is_denied(clock: SimulatedClock) -> None:
     world = World({"n1:1": {"t": route_of(TWO_BROKERS, perm=4)}})
-    with pytest.raises(NotFound, match="no queue that can be written to"):
+    with pytest.raises(Denied, match="topic 't' may not be written to: its permission is 4") as denial:
         play(Routes(servers(clock, "n1:1"), clock).to_publish("t", 3.0), world)
+    assert denial.value.code == ResponseCode.NO_PERMISSION
+
+
+def test_a_topic_without_a_master_has_nowhere_to_write_to(clock: SimulatedClock) -> None:
+    world = World({"n1:1": {"t": route_of({"a": {1: "a1:1"}})}})
+    with pytest.raises(NotFound, match="no queue that can be written to: its brokers have no master"):
+        play(Routes(servers(clock, "n1:1"), clock).to_publish("t", 3.0), world)
+
+
+@pytest.mark.parametrize("perm", [6, 4])
+def test_a_topic_that_some_broker_lets_read_is_readable(perm: int) -> None:
+    Route("t", route_of(TWO_BROKERS, perm=perm)).check_readable()
+    Route("t", TopicRouteData()).check_readable()  # nobody forbids it
 
 
 def test_one_reads_from_the_suggested_broker_the_master_or_whoever_is_there() -> None:

@@ -1,0 +1,124 @@
+"""`python -m bench`: measure everything, print one table, write the figures to bench/results/."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench import codec, generator, lookups, messages, report
+from bench.servers import APACHE, OURS
+from tests.interop import apache, ours
+
+RESULTS = Path(__file__).with_name("results")
+
+
+def main() -> int:
+    arguments = _arguments()
+    if generator.compiler() is None and not generator.PROGRAMME.exists():
+        print(
+            "bench: NOT RUN: no C compiler on PATH (cc, gcc or clang) for the load generator", file=sys.stderr
+        )
+        return 1
+    missing = "left out on request" if arguments.no_apache or arguments.quick else apache.missing_tools()
+    if missing:
+        print(f"bench: APACHE IS NOT MEASURED: {missing}", file=sys.stderr)
+    try:
+        with tempfile.TemporaryDirectory(prefix="kourou-bench-") as folder:
+            results = _measure(Path(folder), arguments, with_apache=not missing)
+    except (
+        generator.GeneratorFailed,
+        ours.PartFailed,
+        apache.PartFailed,
+        apache.ApacheUnavailable,
+    ) as failure:
+        print(f"bench: FAILED: {failure}", file=sys.stderr)
+        return 1
+    goals = report.goals(results)
+    _print(results, goals, missing)
+    path = arguments.json or RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    report.write(results, path)
+    print(f"\nwritten to {path}")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="How fast it is, beside Apache's broker."
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="some seconds, without Apache: does it still run?"
+    )
+    parser.add_argument(
+        "--only", metavar="TEXT", help="only message cases with TEXT in their name: 'send 64'"
+    )
+    parser.add_argument("--no-apache", action="store_true", help="measure ours alone")
+    parser.add_argument("--rounds", type=int, default=5, help="alternating rounds of each case (default 5)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of one round (default 3)")
+    parser.add_argument("--json", type=Path, help="where to write the figures (default bench/results/)")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds, arguments.seconds = 1, 0.3
+    arguments.cases = tuple(case for case in messages.CASES if (arguments.only or "") in case.name)
+    if not arguments.cases:
+        parser.error(
+            f"no case has {arguments.only!r} in its name: {', '.join(c.name for c in messages.CASES)}"
+        )
+    return arguments
+
+
+def _measure(folder: Path, arguments: argparse.Namespace, *, with_apache: bool) -> dict[str, Any]:
+    rounds, seconds, quick = arguments.rounds, arguments.seconds, arguments.quick
+    common = {"rounds": rounds, "seconds": seconds, "with_apache": with_apache, "tell": _tell}
+    results: dict[str, Any] = {"machine": report.machine(), "rounds": rounds, "seconds": seconds}
+    _tell("the generator against a server that does nothing")
+    results["ceiling"] = messages.ceiling(seconds)
+    stored = 20_000 if quick else 200_000
+    sent = messages.measure(folder / "brokers", cases=arguments.cases, stored=stored, **common)
+    results["messages"] = messages.as_json(sent)
+    if arguments.only:
+        return results
+    looked_up = lookups.measure(folder / "names", **common)
+    _tell("codec, imports, starts")
+    return results | {
+        "name_server": lookups.as_json(looked_up),
+        "start_ms": lookups.start_ms(folder / "starts", 1 if quick else 5),
+        "decode_us": codec.decode_us(200 if quick else 5000),
+        "import_ms": codec.import_ms(1 if quick else 7),
+        "import_producer_ms": codec.import_ms(1 if quick else 7, "import kourou; kourou.Producer"),
+        "server_modules_of_client": codec.server_modules_of_client(),
+    }
+
+
+def _print(results: dict[str, Any], goals: list[report.Goal], missing: str | None) -> None:
+    sent = {
+        case: {system: messages.Figures(**values) for system, values in row.items()}
+        for case, row in results["messages"].items()
+    }
+    machine = results["machine"]
+    rounds = f"{results['rounds']} rounds of {results['seconds']} s"
+    print(f"\nPython {machine['python']}, {machine['cores']} cores, {rounds}\n")
+    print(report.message_table(sent, results["ceiling"], report.baseline()))
+    if missing:
+        print(f"\n{APACHE} WAS NOT MEASURED: {missing}")
+    if "name_server" in results:
+        looked_up = {system: lookups.Figures(**values) for system, values in results["name_server"].items()}
+        print(f"\n{report.lookup_table(looked_up)}")
+        imports = (
+            f"import {results['import_ms']:.0f} ms, with Producer {results['import_producer_ms']:.0f} ms"
+        )
+        decoded = f"send request decoded in {results['decode_us']:.2f} µs"
+        print(f"\n{OURS}: {imports}; {decoded}; first answer after {results['start_ms']:.0f} ms")
+    if goals:
+        print("\nGoals\n" + "\n".join(map(str, goals)))
+
+
+def _tell(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""The table a person reads, the goals it is held against, and the JSON a machine compares."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import lookups, messages
+from bench.servers import APACHE, OURS
+
+
+BASELINE = Path(__file__).with_name("baseline.json")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure that was promised."""
+
+    name: str
+    value: float
+    limit: float
+    unit: str
+    at_most: bool
+
+    @property
+    def reached(self) -> bool:
+        return self.value <= self.limit if self.at_most else self.value >= self.limit
+
+    def __str__(self) -> str:
+        sign = "≤" if self.at_most else "≥"
+        verdict = "reached" if self.reached else "MISSED"
+        return f"  {self.name:<58} {self.value:>12,.2f} {self.unit:<4} {sign} {self.limit:>9,g}   {verdict}"
+
+
+def message_table(
+    figures: dict[str, dict[str, messages.Figures]], ceiling: dict[str, float], baseline: dict[str, Any]
+) -> str:
+    """`ratio` is ours to Apache's, `was` the same in the recorded baseline."""
+    lines = [
+        f"{'':<20} | {OURS:^32} | {APACHE:^32} | {'ratio':>6} | {'was':>6} | {'ceiling':>9}",
+        f"{'case':<20} | {TITLES} | {TITLES} | {'':>6} | {'':>6} | {'msg/s':>9}",
+    ]
+    lines.append("-" * len(lines[1]))
+    for case, row in figures.items():
+        before = {
+            system: values["rate"] for system, values in baseline.get("messages", {}).get(case, {}).items()
+        }
+        now = {system: values.rate for system, values in row.items()}
+        top = f"{ceiling[case]:>9,.0f}" if case in ceiling else " " * 9
+        lines.append(
+            f"{case:<20} | {_cells(row[OURS])} | {_cells(row.get(APACHE))} | "
+            f"{_ratio(now):>6} | {_ratio(before):>6} | {top}"
+        )
+    return "\n".join(lines)
+
+
+TITLES = f"{'msg/s':>10} {'p99 ms':>8} {'CPU µs/msg':>12}"
+
+
+def _ratio(rates: dict[str, float]) -> str:
+    return f"{rates[OURS] / rates[APACHE]:.2f}x" if APACHE in rates else "?"
+
+
+def _cells(values: messages.Figures | None) -> str:
+    if values is None:
+        return f"{'NOT MEASURED':^32}"
+    return f"{values.rate:>10,.0f} {values.p99 / 1000:>8.2f} {values.cpu_us:>12.1f}"
+
+
+def lookup_table(figures: dict[str, lookups.Figures]) -> str:
+    title = f"{'name server':<14} | {'lookups/s':>10} {'p99 ms':>8} {'CPU µs':>7}"
+    lines = [f"{title} | {'blocked ms':>10} | {'idle MiB':>8}"]
+    lines.append("-" * len(lines[0]))
+    for system, row in figures.items():
+        lookups_done = f"{row.lookups:>10,.0f} {row.lookup_p99_us / 1000:>8.2f} {row.lookup_cpu_us:>7.1f}"
+        lines.append(
+            f"{system:<14} | {lookups_done} | {row.registration_blocks_ms:>10.1f} | {row.idle_mib:>8.1f}"
+        )
+    return "\n".join(lines)
+
+
+def goals(results: dict[str, Any]) -> list[Goal]:
+    """What the figures are held against; only those that were measured."""
+    found = []
+    if "name_server" in results:
+        mine = results["name_server"][OURS]
+        found += [
+            Goal("route lookups, 1,000 topics x 8 queues", mine["lookups"], 20_000, "/s", False),
+            Goal("others wait while 5,000 topics register", mine["registration_blocks_ms"], 100, "ms", True),
+            Goal("idle name server", mine["idle_mib"], 35, "MiB", True),
+            Goal("name server, start to first answer", results["start_ms"], 300, "ms", True),
+            Goal("frame decode + header parse of a send", results["decode_us"], 3, "µs", True),
+            Goal("import kourou", results["import_ms"], 90, "ms", True),
+        ]
+    row = results["messages"].get("send 64x16, 1 KiB", {})
+    if APACHE in row:
+        ratio = row[OURS]["rate"] / row[APACHE]["rate"]
+        found.append(Goal(f"send 64x16 against {APACHE}", ratio, 1, "x", False))
+    return found
+
+
+def machine() -> dict[str, Any]:
+    return {"python": platform.python_version(), "cores": os.cpu_count(), "system": platform.system()}
+
+
+def baseline() -> dict[str, Any]:
+    """The figures recorded in the repository, to see what changed; empty when there are none."""
+    recorded: dict[str, Any] = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    return recorded
+
+
+def write(results: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
