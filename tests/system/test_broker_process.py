@@ -134,7 +134,7 @@ def has_ipv6() -> bool:
 
 @pytest.mark.skipif(not has_ipv6(), reason="THIS MACHINE HAS NO IPv6 LOOPBACK (::1): IPv6 IS NOT TESTED")
 def test_a_broker_on_an_ipv6_address_serves_there(tmp_path: Path, name_server: str) -> None:
-    settings = f"bindAddress=::1\nbrokerIP1=::1\nlistenPort={free_pair('::1')}\nnamesrvAddr={name_server}\n"
+    settings = f"bindAddress=::1\nlistenPort={free_pair('::1')}\nnamesrvAddr={name_server}\n"
     with serving_broker(tmp_path, settings=settings) as running:
         assert broker_address(running).startswith("[::1]:")
         with library.Producer("senders", name_server) as producer:

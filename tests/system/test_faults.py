@@ -135,6 +135,13 @@ FAULTS = [
     Fault(
         "open to all", config("bindAddress=0.0.0.0"), WITH_CONFIG, 2, ("bindAddress 0.0.0.0", "insecure=true")
     ),
+    Fault(
+        "no address to tell",
+        config("bindAddress=0.0.0.0\ninsecure=true"),
+        WITH_CONFIG,
+        2,
+        ("bindAddress 0.0.0.0", "set brokerIP1"),
+    ),
     Fault("bad address", config("namesrvAddr=here"), WITH_CONFIG, 2, ("'here'", "host:port")),
     Fault(
         "bad key of the name server",
@@ -188,6 +195,20 @@ FAULTS = [
         ("broker", "--port", "0", "--data", "file/store"),
         2,
         ("data folder file/store cannot be used", "--data"),
+    ),
+    Fault(
+        "start in a file",
+        a_plain_file,
+        ("start", "--name-server-port", "0", "--port", "0", "--data", "file"),
+        2,
+        ("file/namesrv/kvConfig.json: Not a directory", "--data"),
+    ),
+    Fault(
+        "key values below a file",
+        lambda folder: (a_plain_file(folder), config("kvConfigPath=file/kv.json")(folder)),
+        ("nameserver", "--port", "0", "-c", "some.conf"),
+        2,
+        ("file/kv.json: Not a directory", "kvConfigPath"),
     ),
 ]
 

@@ -15,7 +15,7 @@ from kourou.broker.apache_keys import APACHE_KEYS
 from kourou.doors.configuration import Fixed, Key, Kind, Vocabulary, one_of, text, whole_number, yes_no
 from kourou.errors import ConfigError
 from kourou.protocol.names import TOPIC_CHARACTERS_MAX, server_name_fault
-from kourou.remoting.address import parse_address
+from kourou.remoting.address import is_ip_address, is_unspecified, parse_address
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.listen_settings import LISTEN_KEYS, ListenSettings
 from kourou.store.config import StoreConfig
@@ -33,7 +33,8 @@ class BrokerConfig(ListenSettings):
     broker_name: str = "kourou"
     cluster_name: str = "DefaultCluster"
     broker_id: int = 0
-    advertised_host: str = "127.0.0.1"
+    advertised_host: str = ""
+    """What clients are told, and every record holds; when nothing else is said, where it listens."""
     port: int = 10911
     fast_port_enabled: bool = True
     name_servers: tuple[str, ...] = ()
@@ -91,6 +92,7 @@ class BrokerConfig(ListenSettings):
         for address in self.name_servers:
             parse_address(address)
         self.check_exposure("bindAddress", self.host, "read and write messages")
+        object.__setattr__(self, "advertised_host", self._address_to_advertise())
         if self.fast_port_enabled and 0 < self.port < 3:
             raise ConfigError(f"listenPort {self.port}: the fast port is two below it; use 3 or more")
         if self.ask_address_server and not self.address_server:
@@ -98,6 +100,17 @@ class BrokerConfig(ListenSettings):
                 "fetchNamesrvAddrByAddressServer is set, but no address server is named: "
                 "set rocketmq.namesrv.domain to its host, or name the servers in namesrvAddr"
             )
+
+    def _address_to_advertise(self) -> str:
+        given = self.advertised_host or ("127.0.0.1" if self.host == "localhost" else self.host)
+        address = given.strip("[]")
+        if is_unspecified(address) or not is_ip_address(address):
+            key = "brokerIP1" if self.advertised_host else "bindAddress"
+            raise ConfigError(
+                f"{key} {given} is not an address that clients can connect to: set brokerIP1 to the IP "
+                "address they reach this broker at"
+            )
+        return address
 
     def store(self) -> StoreConfig:
         """The store's share of these settings."""

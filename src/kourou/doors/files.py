@@ -124,6 +124,15 @@ class Files(Protocol):
         """Take the lock file as RocketMQ does (POSIX record lock on byte 0); None when another has it."""
 
 
+def make_lasting_folder(files: Files, folder: str) -> None:
+    """Make a folder that a power cut does not take away again, nor any above it."""
+    if folder and not files.is_folder(folder):  # "" is where the process stands
+        parent = os.path.dirname(folder)
+        make_lasting_folder(files, parent)
+        files.make_folders(folder)
+        files.sync_folder(parent)
+
+
 class RealFiles:
     """The machine's file systems."""
 

@@ -55,9 +55,9 @@ class SimulatedFiles:
         self._step("open", path)
         inode = self._tree.files.get(path)
         if inode is None:
+            self._need_folder(path)
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            self._need_folder(path)
             inode = _Inode(self._clock_ms())
             self._change(_Link(path, inode))
         return SimulatedFile(self, path, inode, read_only)
@@ -203,7 +203,12 @@ class SimulatedFiles:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def _need_folder(self, path: str) -> None:
-        if os.path.dirname(path) not in self._tree.folders:
+        folder = os.path.dirname(path)
+        while folder not in self._tree.folders:
+            if folder in self._tree.files:
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            folder = os.path.dirname(folder)
+        if folder != os.path.dirname(path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Final
 
 from kourou.doors.configuration import (
@@ -24,6 +23,7 @@ from kourou.doors.configuration import (
 )
 from kourou.doors.files import Files
 from kourou.errors import ConfigError
+from kourou.remoting.address import is_unspecified
 from kourou.remoting.listen_settings import LISTEN_KEYS, ListenSettings
 
 _DANGER: Final = "change routes and settings"
@@ -65,7 +65,7 @@ class NameServerConfig(ListenSettings):
         self.check_exposure("bindAddress", self.host, _DANGER)
         if self.address_server:
             self.check_exposure("addressServer", host_of(self.address_server), _DANGER)
-        if self.address_server and not self.address_server_list and _is_unspecified(self.host):
+        if self.address_server and not self.address_server_list and is_unspecified(self.host):
             raise ConfigError(
                 f"the address server cannot hand out {self.host}:{self.port}: nobody can connect to that; "
                 "name the addresses clients shall use with addressServerList"
@@ -95,13 +95,6 @@ def load_config(
 def host_of(address: str) -> str:
     """The host in `host:port`, brackets of an IPv6 address kept."""
     return address.rpartition(":")[0]
-
-
-def _is_unspecified(host: str) -> bool:
-    try:
-        return ip_address(host.strip("[]")).is_unspecified
-    except ValueError:
-        return False
 
 
 def _is_address(given: str) -> bool:

@@ -9,12 +9,13 @@ back to when the file itself cannot be read.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os.path
 from typing import Final
 
-from kourou.doors.files import Files
-from kourou.errors import Corrupt, MQError, ProtocolError, Refused
+from kourou.doors.files import Files, make_lasting_folder
+from kourou.errors import ConfigError, Corrupt, DiskFault, MQError, ProtocolError, Refused
 from kourou.protocol.bodies import KVConfig
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.names import printable
@@ -38,7 +39,10 @@ class KeyValues:
         self._table: dict[str, dict[str, str]] = {}
 
     def load(self) -> None:
-        """Read what was kept; nothing there is fine. Raises Corrupt when neither generation makes sense."""
+        """Read what was kept; nothing there is fine.
+
+        Raises Corrupt when neither generation makes sense, ConfigError when the path cannot be one.
+        """
         failure: MQError | None = None
         for path in (self._path, self._path + ".bak"):
             try:
@@ -46,15 +50,17 @@ class KeyValues:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                failure = failure or Corrupt(f"cannot read {path}: {error.strerror or error}")
+                failure = failure or _unreadable(path, error)
             except ProtocolError as error:
-                failure = failure or Corrupt(f"{path} is damaged ({error})")
+                failure = failure or Corrupt(
+                    f"{path} is damaged ({error}), and there is no usable {self._path}.bak; mend or move it"
+                )
             else:
                 if path != self._path:
                     logger.warning("%s could not be used; went on with %s", self._path, path)
                 return
         if failure is not None:
-            raise Corrupt(f"{failure}, and there is no usable {self._path}.bak; mend or move it") from failure
+            raise failure
 
     def get(self, namespace: str, key: str) -> str | None:
         return self._table.get(namespace, {}).get(key)
@@ -86,7 +92,7 @@ class KeyValues:
 
     def _keep(self, table: dict[str, dict[str, str]]) -> None:
         try:
-            self._make_folder(os.path.dirname(self._path))
+            make_lasting_folder(self._files, os.path.dirname(self._path))
             self._files.write_atomically(self._path, KVConfig(config_table=table).encode())
         except OSError as error:
             logger.error("cannot keep the key-value configuration in %s: %s", self._path, error)
@@ -94,14 +100,6 @@ class KeyValues:
                 ResponseCode.SYSTEM_ERROR, f"not changed, for it cannot be kept: {error.strerror or error}"
             ) from None
         self._table = table
-
-    def _make_folder(self, folder: str) -> None:
-        """Make it so that a power cut does not take it away: each new name is synced into its folder."""
-        if folder and not self._files.is_folder(folder):  # "" is where the process stands
-            parent = os.path.dirname(folder)
-            self._make_folder(parent)
-            self._files.make_folders(folder)
-            self._files.sync_folder(parent)
 
     def _check(self, namespace: str, key: str, value: str) -> None:
         for what, name in (("namespace", namespace), ("key", key)):
@@ -121,3 +119,10 @@ class KeyValues:
                 ResponseCode.SYSTEM_ERROR,
                 f"{entries} entries are kept already, which is the most; delete some",
             )
+
+
+def _unreadable(path: str, error: OSError) -> DiskFault | ConfigError:
+    what = f"cannot read {path}: {error.strerror or error}"
+    if error.errno == errno.EIO:
+        return DiskFault(f"{what}; see to the disk")
+    return ConfigError(f"{what}; make it readable, or choose another path (kvConfigPath, --data)")

@@ -27,6 +27,7 @@ HEADER_BYTES_MIN = 10
 """`{"code":0}`; a binary header is longer. A flood of empty frames would cost ten times its size."""
 
 PREFIX = Struct(">II")
+_PREFIX_PARTS = Struct(">IBBH")  # the header's length in two numbers: saves the masking of a larger one
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -68,8 +69,9 @@ class FrameReader:
         start, end = 0, len(data)
         wanted = PREFIX.size
         while end - start >= wanted:
-            length, tagged = PREFIX.unpack_from(data, start)
-            header_length = tagged & 0xFFFFFF
+            length, serialization, high, header_length = _PREFIX_PARTS.unpack_from(data, start)
+            if high:
+                header_length += high << 16
             header_at = start + 8
             body_at = header_at + header_length
             stop = start + 4 + length
@@ -82,7 +84,7 @@ class FrameReader:
             if stop > end:
                 wanted = stop - start
                 break
-            frames.append(Frame(tagged >> 24, data[header_at:body_at], data[body_at:stop]))
+            frames.append(Frame(serialization, data[header_at:body_at], data[body_at:stop]))
             start = stop
         if start < end:
             self._held += data[start:] if start else data

@@ -113,7 +113,7 @@ def encode(
             flag,
             queue_offset,
             physical_offset,
-            sys_flag & ~0x30 | host_bits,
+            sys_flag & ~0x30 | host_bits if sys_flag or host_bits else 0,
             born_ms,
             born_host,
             store_ms,

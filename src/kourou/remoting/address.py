@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-from struct import Struct
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from kourou.errors import ConfigError
+from kourou.protocol.record import pack_host
 
-_PORT = Struct(">i")
-_NO_HOST = bytes(4)
+NO_HOST = "0.0.0.0"  # noqa: S104 - a place for an address that is not known, nothing is bound
 _MAPPED = "::ffff:"
 
 
@@ -44,9 +43,29 @@ def plain_host(host: str) -> str:
 
 
 def pack_address(host: str, port: int) -> bytes:
-    """A host as records store it: 4 or 16 address bytes, then the port as i32; a name becomes 0.0.0.0."""
+    """A host as records store it; a name becomes 0.0.0.0."""
+    return pack_host(host if is_ip_address(host) else NO_HOST, port)
+
+
+def is_ip_address(host: str) -> bool:
+    """Whether it is an address, not a name; brackets around an IPv6 one do not matter."""
+    return _ip_address(host) is not None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    address = _ip_address(host)
+    return host == "localhost" if address is None else address.is_loopback
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether it stands for every address of this machine, and so for none that one could connect to."""
+    address = _ip_address(host)
+    return address is not None and address.is_unspecified
+
+
+def _ip_address(host: str) -> IPv4Address | IPv6Address | None:
     try:
-        packed = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
-    except OSError:
-        packed = _NO_HOST
-    return packed + _PORT.pack(port)
+        return ip_address(host.strip("[]"))
+    except ValueError:
+        return None

@@ -250,13 +250,13 @@ class Connection(asyncio.BufferedProtocol):
                     )
                 command = decode(frame)
                 flag = command.flag
-                if flag & FLAG_REPLY:
+                if flag and flag & FLAG_REPLY:
                     self._pending.answer(command)  # late or unasked for: dropped
                     continue
                 size += REQUEST_OVERHEAD_BYTES
                 requests += 1
                 requests_bytes += size
-                answer = Answer(self, size, flag & FLAG_ONE_WAY)
+                answer = Answer(self, size, flag and flag & FLAG_ONE_WAY)
                 handler = handler_of(command.code)
                 if handler is None:
                     answer(not_supported(command))

@@ -6,11 +6,11 @@ The original takes the TLS keys as system properties; here they stand in the sam
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Final
 
 from kourou.doors.configuration import Key, one_of, text, whole_number, yes_no
 from kourou.errors import ConfigError
+from kourou.remoting.address import is_loopback
 from kourou.remoting.config import TlsConfig
 
 _PATH = text("a file")
@@ -86,13 +86,3 @@ LISTEN_KEYS: Final = (
     Key("tls.server.trustCertPath", "tls_trust", _PATH),
     Key("tls.server.need.client.auth", "tls_client_certificate", one_of("none", "optional", "require")),
 )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

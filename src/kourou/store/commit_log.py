@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from struct import Struct
 
-from kourou.doors.files import Files
+from kourou.doors.files import Files, make_lasting_folder
 from kourou.errors import DiskFault
 from kourou.protocol import record as records
 from kourou.store.config import StoreConfig
 from kourou.store.segment import OpenFiles, Segment
-from kourou.store.segmented_file import SegmentedFile, make_lasting_folder
+from kourou.store.segmented_file import SegmentedFile
 
 RECORD_OVERHEAD_BYTES_MAX = 64 * 1024
 _SIZE_AND_MAGIC = Struct(">ii")
@@ -72,17 +72,20 @@ class CommitLog:
     def stage(self, data: bytes, at: int) -> None:
         """Take in a record, or several that belong together, made for the place that was named for it."""
         if at != self.reserved:
-            left = at - self.reserved
-            self._add(records.blank(left), self.reserved)
-            self._parts = []
-            self.room_end = at + self._segment_bytes - records.BLANK_BYTES
-        self._add(data, at)
+            self._end_segment(at)
+        parts = self._parts
+        if not parts:
+            self._runs.append((at, parts))
+        parts.append(data)
         self.reserved = at + len(data)
 
-    def _add(self, data: bytes, at: int) -> None:
+    def _end_segment(self, following: int) -> None:
+        """A BLANK stands for what is left; the next record begins the file at `following`."""
         if not self._parts:
-            self._runs.append((at, self._parts))
-        self._parts.append(data)
+            self._runs.append((self.reserved, self._parts))
+        self._parts.append(records.blank(following - self.reserved))
+        self._parts = []
+        self.room_end = following + self._segment_bytes - records.BLANK_BYTES
 
     def write(self) -> None:
         """Write what was staged. Raises OSError, and then nothing of it counts as written; or DiskFault, when

@@ -9,22 +9,12 @@ Where the written part ends is not to be seen from the files: whoever owns them 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import pairwise
 
 from kourou.doors.files import Files
 from kourou.errors import Corrupt, StoreForeign
 from kourou.store.segment import NAME_DIGITS, OpenFiles, Segment, segment_name
-
-
-def make_lasting_folder(files: Files, folder: str) -> None:
-    """Make a folder that a power cut does not take away again, nor any above it."""
-    if folder and not files.is_folder(folder):
-        parent = os.path.dirname(folder)
-        make_lasting_folder(files, parent)
-        files.make_folders(folder)
-        files.sync_folder(parent)
 
 
 class SegmentedFile:

@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from kourou.doors.clock import Clock
-from kourou.doors.files import Files, Lock, is_full
+from kourou.doors.files import Files, Lock, is_full, make_lasting_folder
 from kourou.errors import Busy, DiskFault, Refused, StoreLocked
 from kourou.protocol import record as records
 from kourou.protocol.codes import ResponseCode
@@ -54,7 +54,6 @@ from kourou.store.flush import (
 )
 from kourou.store.reading import Accepts, Reader, ReadResult, ReadStatus
 from kourou.store.recovery import PREPARED, ROLLED_BACK, TRANSACTION_BITS, Damage, Recovered, recover
-from kourou.store.segmented_file import make_lasting_folder
 
 __all__ = [
     "FLUSH_TIMEOUT",
@@ -290,7 +289,7 @@ class Store:
         tag = draft.tags_code
         if tag is None:
             tag = entry_tag(draft.topic, draft.properties, store_ms, self.config.delay_levels_ms)
-        is_visible = draft.sys_flag & TRANSACTION_BITS not in _HIDDEN
+        is_visible = not draft.sys_flag or draft.sys_flag & TRANSACTION_BITS not in _HIDDEN
         queue_offset = queue.next_offset if is_visible else 0
         place = commit_log.reserved
         data = encode(

@@ -49,6 +49,25 @@ def test_every_setting_has_a_key_and_the_same_meaning_both_ways() -> None:
     assert config == BrokerConfig(name_servers=("a:1", "b:2"))
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "127.0.0.1"),
+        (b"bindAddress=::1", "::1"),
+        (b"bindAddress=[::1]", "::1"),
+        (b"bindAddress=127.0.0.5", "127.0.0.5"),
+        (b"bindAddress=localhost", "127.0.0.1"),
+        (b"bindAddress=10.0.0.7\ninsecure=true", "10.0.0.7"),
+        (b"bindAddress=127.0.0.1\nbrokerIP1=10.0.0.7", "10.0.0.7"),
+        (b"bindAddress=0.0.0.0\ninsecure=true\nbrokerIP1=[2001:db8::1]", "2001:db8::1"),
+    ],
+)
+def test_clients_are_told_the_address_it_listens_on_or_the_one_they_shall_be(
+    content: bytes, expected: str
+) -> None:
+    assert settings_of(content)[0].advertised_host == expected
+
+
 def test_the_environment_names_the_name_servers() -> None:
     config, _ = settings_of(b"", NAMESRV_ADDR="127.0.0.1:9876; 127.0.0.1:9877")
     assert config.name_servers == ("127.0.0.1:9876", "127.0.0.1:9877")
@@ -63,6 +82,11 @@ def test_the_environment_names_the_name_servers() -> None:
         (b"brokerRole=SLAVE", "brokerRole can only be ASYNC_MASTER here"),
         (b"aclEnable=true", "does not check credentials"),
         (b"bindAddress=0.0.0.0", "insecure=true"),
+        (b"bindAddress=0.0.0.0\ninsecure=true", "bindAddress 0.0.0.0 is not an address .* set brokerIP1"),
+        (b"bindAddress=::\ninsecure=true", "bindAddress :: is not an address .* set brokerIP1"),
+        (b"bindAddress=my.host\ninsecure=true", "bindAddress my.host is not an address .* set brokerIP1"),
+        (b"brokerIP1=0.0.0.0", "brokerIP1 0.0.0.0 is not an address"),
+        (b"brokerIP1=my.host", "brokerIP1 my.host is not an address"),
         (b"brokerName=a/b", "brokerName: name 'a/b' has illegal characters"),
         (b"namesrvAddr=nowhere", "nowhere"),
         (b"fetchNamesrvAddrByAddressServer=true", "rocketmq.namesrv.domain"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.doors.files import Files, RealFile, RealFiles, is_full
+from kourou.doors.files import Files, RealFile, RealFiles, is_full, make_lasting_folder
 from kourou.doors.simulated_files import SimulatedFiles
 
 
@@ -103,6 +103,18 @@ def test_what_is_not_there_is_an_error(disk: tuple[Files, str]) -> None:
         lambda: files.sync_folder(f"{folder}/nobody"),
     ):
         with pytest.raises(FileNotFoundError):
+            attempt()
+
+
+@pytest.mark.parametrize("path", ["file/below", "file/below/that"])
+def test_there_is_nothing_below_a_plain_file(disk: tuple[Files, str], path: str) -> None:
+    files, folder = disk
+    files.open(f"{folder}/file", create=True).close()
+    for attempt in (
+        lambda: files.read(f"{folder}/{path}"),
+        lambda: files.open(f"{folder}/{path}", create=True),
+    ):
+        with pytest.raises(NotADirectoryError):
             attempt()
 
 
@@ -284,3 +296,17 @@ def test_an_error_of_one_sync_among_many_is_raised(tmp_path: Path, monkeypatch: 
 )
 def test_a_full_disk_is_told_from_a_broken_one(error: BaseException | None, expected: bool) -> None:
     assert is_full(error) is expected
+
+
+def test_a_lasting_folder_is_synced_into_each_folder_above_it() -> None:
+    files = SimulatedFiles()
+    files.make_folders("/a")
+    steps: list[tuple[str, str]] = []
+    files.before = lambda operation, path: steps.append((operation, path))
+    make_lasting_folder(files, "/a/b/c")
+    assert steps == [
+        *(("make_folder", "/a/b"), ("sync_folder", "/a")),
+        *(("make_folder", "/a/b/c"), ("sync_folder", "/a/b")),
+    ]
+    make_lasting_folder(files, "/a/b/c")
+    assert len(steps) == 4

@@ -11,7 +11,7 @@ import pytest
 
 from kourou.doors.chance import Chance
 from kourou.doors.simulated_files import SimulatedFiles
-from kourou.errors import Corrupt, Refused
+from kourou.errors import ConfigError, Corrupt, DiskFault, Refused
 from kourou.nameserver import kv as module
 from kourou.nameserver.kv import KeyValues
 
@@ -112,6 +112,21 @@ def test_two_damaged_generations_are_an_error_that_names_the_file() -> None:
     files.write_atomically(PATH, b"[1]")
     files.write_atomically(PATH, b"\0\0")
     with pytest.raises(Corrupt, match=r"kvConfig\.json.*mend or move"):
+        opened(files)
+
+
+def test_a_path_below_a_plain_file_is_a_mistake_in_the_configuration() -> None:
+    files = SimulatedFiles()
+    files.open("data", create=True)
+    with pytest.raises(ConfigError, match=rf"{PATH}: Not a directory; .*choose another path \(kvConfigPath"):
+        opened(files)
+
+
+def test_a_disk_that_cannot_be_read_is_a_fault() -> None:
+    files = SimulatedFiles()
+    opened(files).put("n", "k", "v")
+    files.fail("pread")
+    with pytest.raises(DiskFault, match="Input/output error; see to the disk"):
         opened(files)
 
 

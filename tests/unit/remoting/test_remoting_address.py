@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.remoting.address import format_address, pack_address, parse_address, plain_host
+from kourou.remoting.address import (
+    format_address,
+    is_ip_address,
+    is_loopback,
+    is_unspecified,
+    pack_address,
+    parse_address,
+    plain_host,
+)
 
 
 @pytest.mark.parametrize(
@@ -58,3 +66,25 @@ def test_a_host_is_packed_as_records_store_it() -> None:
     assert pack_address("10.1.2.3", 10911) == bytes([10, 1, 2, 3, 0, 0, 0x2A, 0x9F])
     assert pack_address("::1", 1) == bytes(15) + b"\x01" + b"\x00\x00\x00\x01"
     assert pack_address("a-name", 1) == bytes(4) + b"\x00\x00\x00\x01"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_address", "loopback", "unspecified"),
+    [
+        ("127.0.0.1", True, True, False),
+        ("127.9.9.9", True, True, False),
+        ("[::1]", True, True, False),
+        ("localhost", False, True, False),
+        ("0.0.0.0", True, False, True),
+        ("::", True, False, True),
+        ("10.0.0.7", True, False, False),
+        ("my.host", False, False, False),
+        ("", False, False, False),
+    ],
+)
+def test_what_a_host_stands_for(host: str, is_address: bool, loopback: bool, unspecified: bool) -> None:
+    assert (is_ip_address(host), is_loopback(host), is_unspecified(host)) == (
+        is_address,
+        loopback,
+        unspecified,
+    )

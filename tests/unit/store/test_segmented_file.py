@@ -7,7 +7,7 @@ import pytest
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Corrupt, StoreForeign
 from kourou.store.segment import OpenFiles, Segment, segment_name
-from kourou.store.segmented_file import SegmentedFile, make_lasting_folder
+from kourou.store.segmented_file import SegmentedFile
 
 
 def whole(files: SimulatedFiles, limit: int | None = None) -> SegmentedFile:
@@ -100,17 +100,3 @@ def test_a_segment_knows_where_its_data_ends() -> None:
     assert (segment.data_end(), segment.data_from(0), segment.data_from(60_000)) == (50_001, 0, 100_000)
     segment.zero_from(20)
     assert segment.data_end() == 0
-
-
-def test_a_lasting_folder_is_synced_into_each_folder_above_it() -> None:
-    files = SimulatedFiles()
-    files.make_folders("/a")
-    steps: list[tuple[str, str]] = []
-    files.before = lambda operation, path: steps.append((operation, path))
-    make_lasting_folder(files, "/a/b/c")
-    assert steps == [
-        *(("make_folder", "/a/b"), ("sync_folder", "/a")),
-        *(("make_folder", "/a/b/c"), ("sync_folder", "/a/b")),
-    ]
-    make_lasting_folder(files, "/a/b/c")
-    assert len(steps) == 4

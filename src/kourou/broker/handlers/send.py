@@ -177,7 +177,7 @@ class SendHandler:
         where taking the properties apart costs 3.
         """
         if (
-            sys_flag & TRANSACTION_BITS
+            (sys_flag and sys_flag & TRANSACTION_BITS)
             or "TRAN_MSG" in text
             or "DELAY" in text
             or "TIMER_DE" in text
