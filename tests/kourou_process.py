@@ -34,6 +34,10 @@ def kourou(
     )
 
 
+class ServerFailed(Exception):
+    """A server did not come up, or ended by itself; the message ends with what it said."""
+
+
 class Serving:
     """A server process that has said what it listens on."""
 
@@ -55,6 +59,10 @@ class Serving:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
 
     @property
     def log(self) -> str:
@@ -84,6 +92,7 @@ def serving(
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Serving]:
     """Run a server in `folder`, from the moment its output matches `until`; killed when it is still there."""
+    folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{arguments[0]}.log"
     with log.open("ab") as errors:
         process = subprocess.Popen(
@@ -105,7 +114,7 @@ def serving(
             if re.search(until, line):
                 break
         else:
-            raise AssertionError(f"kourou did not come up; it said:\n{printed}{log.read_text()}")
+            raise ServerFailed(f"kourou did not come up; it said:\n{printed}{log.read_text()}")
         watchdog.cancel()
         yield Serving(process, printed, log)
     finally:

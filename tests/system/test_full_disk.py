@@ -17,6 +17,7 @@ import kourou
 from kourou.protocol.bodies import MessageQueue
 from kourou.protocol.codes import ResponseCode
 from tests.kourou_process import serving_all
+from tests.traffic import everything_stored
 
 DISK_BYTES = 64 << 20
 RESUME_SECONDS_MAX = 5.0
@@ -50,7 +51,7 @@ def test_a_broker_on_a_full_disk_refuses_and_resumes_by_itself(tmp_path: Path, d
             assert refusal.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert f"the disk of {disk}/data/store is full (100 % used" in refusal.remark
             time.sleep(2.5)  # the checkpoint is tried in vain
-            assert everything(server.name_server) == sorted(acknowledged)
+            assert sorted(everything_stored(server.name_server, TOPIC).values()) == sorted(acknowledged)
             with pytest.raises(kourou.Refused, match="is full"):
                 send(producer, big_body())
             filler.unlink()
@@ -59,7 +60,7 @@ def test_a_broker_on_a_full_disk_refuses_and_resumes_by_itself(tmp_path: Path, d
     assert "Traceback" not in server.log
     assert not (disk / "data" / "store" / "abort").exists()
     with serving_all(tmp_path, "--data", str(disk / "data")) as server:
-        assert everything(server.name_server) == sorted(acknowledged)
+        assert sorted(everything_stored(server.name_server, TOPIC).values()) == sorted(acknowledged)
 
 
 def test_a_broker_stops_in_order_on_a_full_disk(tmp_path: Path, disk: Path) -> None:
@@ -73,7 +74,7 @@ def test_a_broker_stops_in_order_on_a_full_disk(tmp_path: Path, disk: Path) -> N
     assert not (disk / "data" / "store" / "abort").exists()
     (disk / "filler").unlink()
     with serving_all(tmp_path, "--data", str(disk / "data")) as server:
-        assert everything(server.name_server) == sorted(acknowledged)
+        assert sorted(everything_stored(server.name_server, TOPIC).values()) == sorted(acknowledged)
 
 
 def fill_up(path: Path) -> None:
@@ -119,12 +120,3 @@ def send_when_there_is_room(producer: kourou.Producer, body: bytes) -> bytes:
         except kourou.Refused:
             assert time.monotonic() < deadline, f"still refused {RESUME_SECONDS_MAX} s after space returned"
             time.sleep(0.1)
-
-
-def everything(name_server: str) -> list[bytes]:
-    with kourou.PullConsumer("readers", TOPIC, name_server, announce=False) as consumer:
-        consumer.seek("earliest")
-        bodies: list[bytes] = []
-        while received := consumer.receive(1000, timeout=1.0):
-            bodies += [message.body for message in received]
-    return sorted(bodies)

@@ -6,7 +6,6 @@ import asyncio
 import re
 import shlex
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 import kourou as library
 from tests.kourou_process import kourou, serving_all
+from tests.traffic import Sender, everything_stored
 
 STOP_SECONDS_MAX = 5.0
 
@@ -47,39 +47,10 @@ def test_it_is_ready_soon(tmp_path: Path) -> None:
         assert time.monotonic() - began < 5
 
 
-class Sender(threading.Thread):
-    """Sends numbered messages until the server is gone; keeps what was acknowledged."""
-
-    def __init__(self, number: int, name_server: str) -> None:
-        super().__init__(daemon=True)
-        self._number = number
-        self._name_server = name_server
-        self.acknowledged: list[bytes] = []
-
-    def run(self) -> None:
-        with library.Producer("senders", self._name_server, retries=0) as producer:
-            for number in range(1_000_000):
-                body = f"{self._number}/{number}".encode()
-                try:
-                    producer.send(library.Message("orders", body))
-                except library.MQError:
-                    return
-                self.acknowledged.append(body)
-
-
-def everything(name_server: str, topic: str = "orders") -> list[bytes]:
-    with library.PullConsumer("checkers", topic, name_server, announce=False) as consumer:
-        consumer.seek("earliest")
-        bodies: list[bytes] = []
-        while received := consumer.receive(1000, timeout=1.0):
-            bodies += [message.body for message in received]
-    return bodies
-
-
 @pytest.mark.parametrize("option", ["--log-level=warning", "--sync-flush"], ids=["async", "sync"])
 def test_sigterm_under_load_drains_and_leaves_a_clean_store(tmp_path: Path, option: str) -> None:
     with serving_all(tmp_path, option) as server:
-        senders = [Sender(number, server.name_server) for number in range(3)]
+        senders = [Sender(str(number), server.name_server, "orders") for number in range(3)]
         for sender in senders:
             sender.start()
         while not all(sender.acknowledged for sender in senders):
@@ -93,11 +64,11 @@ def test_sigterm_under_load_drains_and_leaves_a_clean_store(tmp_path: Path, opti
     store = tmp_path / "kourou-data" / "store"
     assert not (store / "abort").exists()
     assert "Traceback" not in server.log
-    acknowledged = [body for sender in senders for body in sender.acknowledged]
+    acknowledged = {place: body for sender in senders for place, body in sender.acknowledged.items()}
     with serving_all(tmp_path, option) as server:
-        stored = everything(server.name_server)
-    assert set(acknowledged) <= set(stored)
-    assert len(stored) == len(set(stored))
+        stored = everything_stored(server.name_server, "orders")
+    assert acknowledged.items() <= stored.items()
+    assert len(set(stored.values())) == len(stored)
 
 
 @pytest.mark.slow

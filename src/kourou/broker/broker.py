@@ -30,6 +30,7 @@ from kourou.broker.handlers.offsets import (
 )
 from kourou.broker.handlers.pull import PullHandler
 from kourou.broker.handlers.send import SendHandler
+from kourou.broker.handlers.send_run import RUN_KEY, SendRunHandler
 from kourou.broker.handlers.topics import CreateTopicHandler
 from kourou.broker.long_poll import LongPoll
 from kourou.broker.members import Members
@@ -43,6 +44,7 @@ from kourou.doors.clock import Clock, Timer
 from kourou.doors.files import Files
 from kourou.doors.network import Network
 from kourou.errors import Busy, ConfigError, DiskFault, StoreError
+from kourou.protocol.bodies import PERM_WRITE
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.message_id import UniqueIds
 from kourou.remoting.answer import Handler
@@ -108,20 +110,22 @@ class Broker:
         )
         self._address_list = self._make_address_list()
         unique_ids = UniqueIds(self._advertised.packed[:-4], process_id, chance.getrandbits(32))
-        self._handlers = self._table(unique_ids, chance)
-
-    def _table(self, unique_ids: UniqueIds, chance: Chance) -> Mapping[int, Handler]:
-        """All we serve."""
         send = SendHandler(
-            self.config,
+            config,
             self.topics,
             self.store,
             self.stats,
             advertised=self._advertised,
             unique_ids=unique_ids,
-            clock=self._clock,
+            clock=clock,
             chance=chance,
         )
+        send_run = SendRunHandler(send, self.topics, self.store, self.stats, self._advertised)
+        self._handlers = self._table(send)
+        self._run_handlers = {RUN_KEY: send_run} if config.permission & PERM_WRITE else {}
+
+    def _table(self, send: SendHandler) -> Mapping[int, Handler]:
+        """All we serve."""
         pull = PullHandler(
             self.config,
             topics=self.topics,
@@ -246,6 +250,7 @@ class Broker:
             clock=self._clock,
             tick=self._tick,
             name=name,
+            run_handlers=self._run_handlers,
         )
         await server.start()
         self._servers.append(server)

@@ -14,16 +14,12 @@ from typing import Final
 from kourou.broker.apache_keys import APACHE_KEYS
 from kourou.doors.configuration import Fixed, Key, Kind, Vocabulary, one_of, text, whole_number, yes_no
 from kourou.errors import ConfigError
+from kourou.protocol.bodies import PERM_READ, PERM_WRITE
 from kourou.protocol.names import TOPIC_CHARACTERS_MAX, server_name_fault
 from kourou.remoting.address import is_ip_address, is_unspecified, parse_address
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.listen_settings import LISTEN_KEYS, ListenSettings
 from kourou.store.config import StoreConfig
-
-PERM_PRIORITY: Final = 8
-PERM_READ: Final = 4
-PERM_WRITE: Final = 2
-PERM_INHERIT: Final = 1
 
 
 @dataclass(frozen=True, kw_only=True)

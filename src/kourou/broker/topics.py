@@ -12,16 +12,23 @@ from typing import Final
 
 import msgspec
 
-from kourou.broker.config import PERM_INHERIT, PERM_READ, PERM_WRITE, BrokerConfig
+from kourou.broker.config import BrokerConfig
 from kourou.broker.state_file import StateFile
 from kourou.doors.clock import Clock
 from kourou.errors import Busy, NotFound, Refused, StoreError
 from kourou.protocol import names
-from kourou.protocol.bodies import DataVersion, TopicConfig, TopicTable
+from kourou.protocol.bodies import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    QUEUES_MAX,
+    DataVersion,
+    TopicConfig,
+    TopicTable,
+)
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.names import printable
 
-QUEUES_MAX: Final = 1024 * 64
 READ_WRITE: Final = PERM_READ | PERM_WRITE
 
 logger = logging.getLogger(__name__)

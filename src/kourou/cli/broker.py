@@ -6,6 +6,7 @@ import os
 
 import click
 
+from kourou.cli.configuration import configured
 from kourou.cli.serving import LEVELS, log_to_stderr, serve
 from kourou.errors import MQError
 
@@ -34,26 +35,16 @@ def broker(
     from kourou.broker.config import KEYS, BrokerConfig
     from kourou.doors.chance import Chance
     from kourou.doors.clock import RealClock
-    from kourou.doors.configuration import read_settings
     from kourou.doors.files import RealFiles
     from kourou.doors.network import RealNetwork
 
-    files = RealFiles()
-    settings = read_settings(
-        KEYS,
-        files=files,
-        path=path,
-        environment=os.environ,
-        flags={
-            "name_servers": name_server,
-            "port": port,
-            "store_path": data,
-            "insecure": True if insecure else None,
-        },
-    )
-    for notice in settings.notices:
-        click.echo(f"kourou: {notice}", err=True)
-    config = settings.build(BrokerConfig)
+    flags = {
+        "name_servers": name_server,
+        "port": port,
+        "store_path": data,
+        "insecure": True if insecure else None,
+    }
+    config = configured(BrokerConfig, KEYS, path, flags)
     if print_config:
         click.echo(KEYS.as_properties(config), nl=False)
         return 0
@@ -66,7 +57,7 @@ def broker(
                 config,
                 network=RealNetwork(),
                 clock=RealClock(),
-                files=files,
+                files=RealFiles(),
                 chance=Chance(),
                 process_id=os.getpid(),
             )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
+from kourou.cli.configuration import configured
 from kourou.cli.serving import LEVELS, log_to_stderr, serve
 
 
@@ -33,28 +32,18 @@ def nameserver(
     """Run a name server."""
     from kourou.doors.chance import Chance
     from kourou.doors.clock import RealClock
-    from kourou.doors.configuration import read_settings
     from kourou.doors.files import RealFiles
     from kourou.doors.network import RealNetwork
     from kourou.nameserver.config import KEYS, NameServerConfig
     from kourou.nameserver.server import NameServer
 
-    files = RealFiles()
-    settings = read_settings(
-        KEYS,
-        files=files,
-        path=path,
-        environment=os.environ,
-        flags={"port": port, "address_server": address_server, "insecure": True if insecure else None},
-    )
-    for notice in settings.notices:
-        click.echo(f"kourou: {notice}", err=True)
-    config = settings.build(NameServerConfig)
+    flags = {"port": port, "address_server": address_server, "insecure": True if insecure else None}
+    config = configured(NameServerConfig, KEYS, path, flags)
     if print_config:
         click.echo(KEYS.as_properties(config), nl=False)
         return 0
     log_to_stderr(log_level)
-    server = NameServer(config, network=RealNetwork(), clock=RealClock(), files=files, chance=Chance())
+    server = NameServer(config, network=RealNetwork(), clock=RealClock(), files=RealFiles(), chance=Chance())
 
     def ready() -> None:
         where = f"; address list at http://{server.address_server}/rocketmq/nsaddr" if address_server else ""

@@ -6,6 +6,7 @@ import os
 
 import click
 
+from kourou.cli.configuration import configured
 from kourou.cli.serving import LEVELS, log_to_stderr, serve
 from kourou.errors import MQError
 
@@ -29,27 +30,18 @@ def start(
 ) -> int:
     """Run a name server and a broker in this process, on loopback. Port 0 takes any free one."""
     from kourou.broker.config import KEYS, BrokerConfig
-    from kourou.doors.configuration import read_settings
-    from kourou.doors.files import RealFiles
     from kourou.local.node import Node
     from kourou.nameserver.config import NameServerConfig
 
     log_to_stderr(log_level)
     folder = os.path.abspath(data)
-    settings = read_settings(
-        KEYS,
-        files=RealFiles(),
-        path=path,
-        environment={**os.environ, "NAMESRV_ADDR": ""},  # the name server is the one in this process
-        flags={
-            "port": port,
-            "store_path": f"{folder}/store",
-            "flush_disk_type": "SYNC_FLUSH" if sync_flush else None,
-        },
-    )
-    for notice in settings.notices:
-        click.echo(f"kourou: {notice}", err=True)
-    broker_config = settings.build(BrokerConfig)
+    flags = {
+        "port": port,
+        "store_path": f"{folder}/store",
+        "flush_disk_type": "SYNC_FLUSH" if sync_flush else None,
+    }
+    own_name_server = {**os.environ, "NAMESRV_ADDR": ""}  # it is the one in this process
+    broker_config = configured(BrokerConfig, KEYS, path, flags, own_name_server)
     node = Node(
         NameServerConfig(
             port=name_server_port,

@@ -7,7 +7,7 @@ import click
 from kourou.cli.connection import cluster_at, name_server_option
 from kourou.cli.output import format_option, show
 
-QUEUES_MAX = 65536
+QUEUES_MAX = 65_535
 
 
 @click.group()

@@ -18,7 +18,7 @@ from kourou.client.steps import Call, Operation
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock
 from kourou.errors import Denied, NotFound, Unreachable
-from kourou.protocol.bodies import MessageQueue, TopicRouteData
+from kourou.protocol.bodies import PERM_READ, PERM_WRITE, MessageQueue, TopicRouteData
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command, request
 from kourou.protocol.headers import GetRoute
@@ -34,7 +34,6 @@ AGAIN_SECONDS = 3.0
 
 DEFAULT_TOPIC_QUEUES_MAX = 4
 MASTER = 0
-READABLE, WRITABLE = 4, 2
 
 
 class NameServers:
@@ -85,9 +84,9 @@ class Route:
         self.topic = topic
         self._addresses = {broker.broker_name: broker.broker_addrs for broker in route.broker_datas}
         permissions = [each.perm for each in route.queue_datas]
-        self._permission = reduce(or_, permissions) if permissions else READABLE | WRITABLE
-        self.write_queues = self._queues(route, WRITABLE, queues_max)
-        self.read_queues = self._queues(route, READABLE, queues_max)
+        self._permission = reduce(or_, permissions) if permissions else PERM_READ | PERM_WRITE
+        self.write_queues = self._queues(route, PERM_WRITE, queues_max)
+        self.read_queues = self._queues(route, PERM_READ, queues_max)
 
     def master(self, broker_name: str) -> str:
         """Where to write to; raises NotFound when that broker is not (or no longer) part of the route."""
@@ -108,12 +107,12 @@ class Route:
 
     def check_readable(self) -> None:
         """Raises Denied when no broker lets anybody read the topic."""
-        if not self._permission & READABLE:
+        if not self._permission & PERM_READ:
             raise self._denied("read")
 
     def check_writable(self) -> None:
         """Raises Denied when no broker lets anybody write to the topic, NotFound when none could take it."""
-        if not self._permission & WRITABLE:
+        if not self._permission & PERM_WRITE:
             raise self._denied("written to")
         if not self.write_queues:
             raise NotFound(
@@ -137,9 +136,9 @@ class Route:
             addresses = self._addresses.get(each.broker_name, {})
             if not each.perm & permission or not addresses:
                 continue
-            if permission == WRITABLE and MASTER not in addresses:
+            if permission == PERM_WRITE and MASTER not in addresses:
                 continue
-            count = each.write_queue_nums if permission == WRITABLE else each.read_queue_nums
+            count = each.write_queue_nums if permission == PERM_WRITE else each.read_queue_nums
             if queues_max is not None:
                 count = min(count, queues_max)
             queues += [

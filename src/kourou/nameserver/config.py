@@ -7,21 +7,17 @@ runs is marked `remote`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from kourou.doors.configuration import (
     Fixed,
     Key,
-    Settings,
     Vocabulary,
-    read_settings,
     text,
     whole_number,
     yes_no,
 )
-from kourou.doors.files import Files
 from kourou.errors import ConfigError
 from kourou.remoting.address import is_unspecified
 from kourou.remoting.listen_settings import LISTEN_KEYS, ListenSettings
@@ -75,21 +71,6 @@ class NameServerConfig(ListenSettings):
                 "clusterTest=true asks the production name server for topics unknown here: say where it is "
                 "with productEnvAddress (host:port;host:port) or productEnvAddressServer (host:port)"
             )
-
-
-def load_config(
-    files: Files,
-    path: str | None = None,
-    *,
-    environment: Mapping[str, str] | None = None,
-    flags: Mapping[str, object] | None = None,
-) -> tuple[NameServerConfig, Settings]:
-    """The settings from all places, and where each was said. Raises ConfigError.
-
-    `flags` are by field name: {"port": 9876, "insecure": True}.
-    """
-    settings = read_settings(KEYS, files=files, path=path, environment=environment, flags=flags)
-    return settings.build(NameServerConfig), settings
 
 
 def host_of(address: str) -> str:

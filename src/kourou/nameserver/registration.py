@@ -12,22 +12,25 @@ from typing import Final, NoReturn
 
 from kourou.errors import ConfigError, Refused
 from kourou.nameserver.routes import Registration
-from kourou.protocol.bodies import RegisterBrokerBody, TopicConfig, TopicTable, register_crc
+from kourou.protocol.bodies import (
+    FILTER_SERVERS_VERSION,
+    QUEUES_MAX,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicTable,
+    register_crc,
+)
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.headers import RegisterBroker
 from kourou.protocol.names import printable
 from kourou.remoting.address import parse_address
 
-FILTER_SERVERS_VERSION: Final = 37
-"""3.0.11, the first whose body holds more than the topic table."""
-
 ZLIB_FIRST_BYTE: Final = 0x78
 TOPICS_MAX: Final = 100_000
 NAME_CHARACTERS_MAX: Final = 255
 ADDRESS_CHARACTERS_MAX: Final = 255
 FILTER_SERVERS_MAX: Final = 64
-QUEUES_MAX: Final = 65_535
 PERM_MAX: Final = 15
 EXPIRY_MS_MIN: Final = 1_000
 EXPIRY_MS_MAX: Final = 24 * 3_600_000

@@ -23,6 +23,8 @@ from typing import Any, Final, NamedTuple
 from msgspec import UNSET
 
 from kourou.protocol.bodies import (
+    PERM_READ,
+    PERM_WRITE,
     BrokerData,
     ClusterInfo,
     DataVersion,
@@ -35,8 +37,6 @@ MASTER_ID: Final = 0
 EXPIRY_MS: Final = 120_000
 """How long a broker may be silent, unless it named a time of its own."""
 
-PERM_READ: Final = 4
-PERM_WRITE: Final = 2
 FLAG_UNIT: Final = 1
 FLAG_UNIT_SUBSCRIBED: Final = 2
 

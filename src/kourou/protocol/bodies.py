@@ -40,6 +40,12 @@ FILTER_SERVERS_VERSION = 37
 STATIC_TOPICS_VERSION = 413
 """Brokers from 5.0.0 on end the compressed form of their registration with the static topics."""
 
+PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
+"""What may be done with a topic at a broker, added up: 6 is to read and to write."""
+
+QUEUES_MAX = 65_535
+"""Of one topic at one broker, to read or to write."""
+
 _LENGTH = Struct(">i")
 
 # Java's numbers end there, and what we take in must be writable again.

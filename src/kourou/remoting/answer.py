@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 from kourou.errors import MQError, ProtocolError, Refused
 from kourou.protocol.codes import ResponseCode, request_name
 from kourou.protocol.command import FLAG_ONE_WAY, Command
+from kourou.protocol.frame import Frame
 
 if TYPE_CHECKING:  # `blocking.py` answers too, and must not import asyncio
     from kourou.remoting.connection import Connection
 
 REMARK_CHARACTERS_MAX = 1024
+REQUEST_OVERHEAD_BYTES = 512
+"""What a waiting request costs besides its bytes."""
 
 
 class Answer:
@@ -62,6 +65,39 @@ class Answer:
 
 Handler = Callable[[Command, Answer], None]
 """Never awaits. May raise: `refusal` says what the peer is told."""
+
+
+class RunAnswers:
+    """The replies to a run of requests that one connection sent at once, given together.
+
+    Say with `expect` what will be answered while the run is handled; call this once, later, with the replies.
+    """
+
+    __slots__ = ("connection", "requests", "size")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.requests = 0
+        self.size = 0
+
+    def expect(self, requests: int, frames_bytes: int) -> None:
+        """So many requests, of so many bytes together, will be answered here."""
+        self.requests += requests
+        self.size += frames_bytes + requests * REQUEST_OVERHEAD_BYTES
+
+    def __call__(self, frames: list[bytes]) -> None:
+        connection = self.connection
+        if connection.is_open:
+            connection.settle(self.size, self.requests)
+            connection.send_frame(b"".join(frames))
+
+
+RunHandler = Callable[[list[Frame], RunAnswers], list[Frame]]
+"""Takes frames of one read that begin alike, and returns those it leaves to the ordinary handler.
+
+There must be an ordinary one for the same requests: it is the plain way, a run handler the fast one. It never
+raises.
+"""
 
 
 def encode_reply(reply: Command) -> bytes:

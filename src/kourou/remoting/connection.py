@@ -32,7 +32,17 @@ from kourou.protocol.frame import Frame, FrameReader
 from kourou.protocol.pending import Pending, Settle
 from kourou.remoting.address import format_address, pack_address, plain_host
 from kourou.remoting.alarm import Alarm
-from kourou.remoting.answer import Answer, Handler, is_foreseen, not_supported, one_way, refusal
+from kourou.remoting.answer import (
+    REQUEST_OVERHEAD_BYTES,
+    Answer,
+    Handler,
+    RunAnswers,
+    RunHandler,
+    is_foreseen,
+    not_supported,
+    one_way,
+    refusal,
+)
 from kourou.remoting.complaints import Complaints
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.tick import Tick
@@ -43,8 +53,12 @@ T = TypeVar("T")
 BUSY, UNREAD, CROWDED, BACKLOG, DRAINING = 1, 2, 4, 8, 16
 
 READ_BYTES_MAX = 256 * 1024
-REQUEST_OVERHEAD_BYTES = 512  # what a waiting request costs besides its bytes
+RUN_KEY_BYTES = 12
+"""How much of a header says which run handler takes it: `{"code":310,`, as every known client begins."""
 TLS_HANDSHAKE = 0x16
+
+
+_NO_RUN_HANDLERS: Mapping[bytes, RunHandler] = {}
 
 
 class Switchboard:
@@ -60,8 +74,10 @@ class Switchboard:
         logger: logging.Logger,
         closed: Callable[[Connection], None],
         is_client: bool = False,
+        run_handlers: Mapping[bytes, RunHandler] = _NO_RUN_HANDLERS,
     ) -> None:
         self.handlers = dict(handlers)
+        self.run_handlers = dict(run_handlers)
         self.limits = limits
         self.clock = clock
         self.tick = tick
@@ -231,7 +247,39 @@ class Connection(asyncio.BufferedProtocol):
     def _handle(self, frames: list[Frame]) -> None:
         if self._backlog:
             self._backlog += frames
-            return
+        elif self._board.run_handlers:
+            self._handle_runs(frames)
+        else:
+            self._handle_one_by_one(frames)
+
+    def _handle_runs(self, frames: list[Frame]) -> None:
+        """Hand over together what begins alike and follows each other; the rest goes one by one."""
+        run_handler_of = self._board.run_handlers.get
+        at, count = 0, len(frames)
+        while at < count and not self._backlog:
+            start = at
+            key = frames[at].header[:RUN_KEY_BYTES]
+            at += 1
+            while at < count and frames[at].header.startswith(key):
+                at += 1
+            alike = frames if at - start == count else frames[start:at]
+            run_handler = run_handler_of(key)
+            if run_handler is not None:
+                alike = self._handle_run(run_handler, alike)
+            self._handle_one_by_one(alike)
+        self._backlog += frames[at:]
+
+    def _handle_run(self, run_handler: RunHandler, frames: list[Frame]) -> list[Frame]:
+        answers = RunAnswers(self)
+        others = run_handler(frames, answers)
+        board = self._board
+        board.requests += answers.requests
+        board.in_flight_bytes += answers.size
+        self.in_flight_requests += answers.requests
+        self.in_flight_bytes += answers.size
+        return others
+
+    def _handle_one_by_one(self, frames: list[Frame]) -> None:
         board = self._board
         handler_of = board.handlers.get
         limits = board.limits
@@ -344,10 +392,10 @@ class Connection(asyncio.BufferedProtocol):
             if self._backlog and self._is_writable:
                 self._board.tick.at_end(self._take_up_backlog)
 
-    def settle(self, size: int) -> None:
-        """A request that counted `size` is answered or parked."""
+    def settle(self, size: int, requests: int = 1) -> None:
+        """A request that counted `size`, or several that did so together, is answered or parked."""
         board = self._board
-        self.in_flight_requests -= 1
+        self.in_flight_requests -= requests
         self.in_flight_bytes -= size
         board.in_flight_bytes -= size
         if self._paused & BUSY:

@@ -17,7 +17,7 @@ from kourou.doors.network import Listener, Network
 from kourou.errors import ConfigError, MQError
 from kourou.remoting.address import format_address, plain_host
 from kourou.remoting.admission import Admission
-from kourou.remoting.answer import Answer, Handler
+from kourou.remoting.answer import Answer, Handler, RunHandler
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.connection import DRAINING, Connection, Switchboard
 from kourou.remoting.first_byte import FirstByte
@@ -27,6 +27,8 @@ from kourou.remoting.tls import Certificates
 __all__ = ["Answer", "Connection", "Counters", "Handler", "Server"]
 
 logger = logging.getLogger(__name__)
+
+_NO_RUN_HANDLERS: Mapping[bytes, RunHandler] = {}
 
 CERTIFICATE_LOOK_SECONDS = 10.0
 DRAIN_LOOK_SECONDS = 0.01
@@ -59,13 +61,20 @@ class Server:
         clock: Clock,
         tick: Tick,
         name: str,
+        run_handlers: Mapping[bytes, RunHandler] = _NO_RUN_HANDLERS,
     ) -> None:
         self.name = name
         self._config = config
         self._network = network
         self._clock = clock
         self._board = Switchboard(
-            handlers, config, clock=clock, tick=tick, logger=logger, closed=self._on_closed
+            handlers,
+            config,
+            clock=clock,
+            tick=tick,
+            logger=logger,
+            closed=self._on_closed,
+            run_handlers=run_handlers,
         )
         self._admission = Admission(config)
         self._certificates: Certificates | None = None

@@ -15,7 +15,7 @@ without time passing. Jobs for the disk's thread run at once, unless `world.disk
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -278,11 +278,16 @@ class Peer(asyncio.Protocol):
 
     def begin(self, *commands: Command) -> Waiting:
         """Write them all at once; the last one's reply may come later."""
-        frames, waiting = [], Waiting()
+        return self.begin_all(commands)[-1]
+
+    def begin_all(self, commands: Iterable[Command]) -> list[Waiting]:
+        """Write them all at once; their replies may come later."""
+        frames, waiting = [], []
         for command in commands:
             self._last_opaque += 1
             command.opaque = self._last_opaque
-            waiting = self._waiting[command.opaque] = Waiting()
+            waiting.append(Waiting())
+            self._waiting[command.opaque] = waiting[-1]
             frames.append(command.encode())
         self.transport.write(b"".join(frames))
         self._world.settle()

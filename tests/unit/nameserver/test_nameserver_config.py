@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from kourou.doors.configuration import read_settings
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import ConfigError
-from kourou.nameserver.config import KEYS, NameServerConfig, load_config
+from kourou.nameserver.config import KEYS, NameServerConfig
 
 ORIGINAL = b"""# as shipped, more or less
 rocketmqHome=/opt/rocketmq
@@ -30,7 +31,8 @@ enableControllerInNamesrv=false
 def load(content: bytes, **more: Any) -> tuple[NameServerConfig, Any]:
     files = SimulatedFiles()
     files.write_atomically("namesrv.conf", content)
-    return load_config(files, "namesrv.conf", **more)
+    settings = read_settings(KEYS, files=files, path="namesrv.conf", **more)
+    return settings.build(NameServerConfig), settings
 
 
 def test_by_default_it_listens_on_loopback_where_rocketmq_does() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from kourou.broker.config import PERM_READ, PERM_WRITE
 from kourou.broker.groups import Groups
 from kourou.broker.members import Member, Members
 from kourou.broker.topics import Topics
 from kourou.errors import Refused
-from kourou.protocol.bodies import ConsumerData, ConsumerList, HeartbeatData
+from kourou.protocol.bodies import PERM_READ, PERM_WRITE, ConsumerData, ConsumerList, HeartbeatData
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.headers import GroupNamed, HeartbeatReply, UnregisterClient

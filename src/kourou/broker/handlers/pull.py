@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from kourou.broker import filters
-from kourou.broker.config import PERM_READ, BrokerConfig
+from kourou.broker.config import BrokerConfig
 from kourou.broker.filters import TagCodes
 from kourou.broker.groups import Groups
 from kourou.broker.long_poll import LongPoll, Waiting
@@ -20,7 +20,7 @@ from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.doors.clock import Clock
 from kourou.errors import Refused
-from kourou.protocol.bodies import SubscriptionGroupConfig
+from kourou.protocol.bodies import PERM_READ, SubscriptionGroupConfig
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import JSON, Command, reply_frame, reply_template
 from kourou.protocol.frame import PREFIX

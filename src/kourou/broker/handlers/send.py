@@ -2,28 +2,24 @@
 
     Command ─▶ checks ─▶ Draft ─▶ store.append ─▶ (durable as asked) ─▶ answer
 
-The hot path of the broker. `SendHandler.__call__` is written for the message that has nothing special about
-it; whatever is rare leaves it early, for a method of its own.
+The plain way, for every kind of send. What is usual and comes in numbers takes the fast one, `send_run.py`.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
-import msgspec
-
 from kourou.broker.advertised import Advertised
-from kourou.broker.config import PERM_WRITE, BrokerConfig
+from kourou.broker.config import BrokerConfig
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock
 from kourou.errors import Refused
 from kourou.protocol import message_id, names
-from kourou.protocol.bodies import TopicConfig
+from kourou.protocol.bodies import PERM_WRITE, TopicConfig
 from kourou.protocol.codes import RequestCode, ResponseCode
-from kourou.protocol.command import JSON, Command, reply_frame, reply_template
+from kourou.protocol.command import Command
 from kourou.protocol.headers import SendMessage, SendMessageV2, SendReply
 from kourou.protocol.message_id import UniqueIds
 from kourou.protocol.names import printable
@@ -43,16 +39,6 @@ _LATER = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _OURS = frozenset({"MSG_REGION", "TRACE_ON", "CLUSTER"})
 
 
-class _Sent(msgspec.Struct, gc=False):
-    """A message that has its place and waits to be stored."""
-
-    request: Command
-    answer: Answer
-    queue_id: int
-    appended: Appended
-    unique_id: str
-
-
 class SendHandler:
     """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320)."""
 
@@ -68,7 +54,7 @@ class SendHandler:
         clock: Clock,
         chance: Chance,
     ) -> None:
-        self._config = config
+        self.config = config
         self._topics = topics
         self._store = store
         self._stats = stats
@@ -83,12 +69,6 @@ class SendHandler:
         self._added = (
             f"MSG_REGION\x01{config.region}\x02TRACE_ON\x01{trace_on}\x02CLUSTER\x01{config.cluster_name}\x02"
         )
-        self._template = reply_template(
-            b'{"msgId":"%%b%%016X","queueId":"%%d","queueOffset":"%%d","transactionId":"%%b",'
-            b'"MSG_REGION":"%b","TRACE_ON":"%b"}' % (config.region.encode(), trace_on.encode())
-        )
-        self._tick = -1
-        self._sent: list[_Sent] = []
 
     def __call__(self, request: Command, answer: Answer) -> None:
         header: SendMessage | SendMessageV2
@@ -110,7 +90,7 @@ class SendHandler:
             self._send_batch(request, answer, header, queue_id)
             return
         text = header.properties or ""
-        properties, unique_id = self._properties(text, header.sys_flag)
+        properties, unique_id = self.stored_properties(text, header.sys_flag)
         body = request.body
         if not body or len(body) > self._body_bytes_max:
             raise self._illegal_size(len(body))
@@ -129,48 +109,31 @@ class SendHandler:
             )
         )
         self._stats.put(name, 1, appended.size)
-        sent = _Sent(request, answer, queue_id, appended, unique_id)
-        if "WAIT\x01false" in text and find(properties, b"WAIT") == b"false":
-            # The producer does not want to wait for a sync.
-            self._store.when_stored(appended.end, partial(self._accept, [sent]), written_is_enough=True)
-            return
-        if self._tick != self._store.tick:
-            self._tick = self._store.tick
-            self._sent = []
-            self._store.when_stored(appended.end, partial(self._accept, self._sent))
-        self._sent.append(sent)
-
-    def _accept(self, group: list[_Sent], status: StoreStatus) -> None:
-        """Answer all sends of one tick: they are written, synced and refused together."""
-        host, template = self._advertised.hex, self._template
-        for sent in group:
-            request, appended, unique_id = sent.request, sent.appended, sent.unique_id
-            if status is OK and request.serialization == JSON and unique_id.isalnum():
-                numbers = (
-                    host,
-                    appended.physical_offset,
-                    sent.queue_id,
-                    appended.queue_offset,
-                    unique_id.encode(),
-                    request.opaque,
-                )
-                sent.answer(reply_frame(template % numbers))
-            else:
-                offset_id = message_id.offset_id(self._advertised.packed, appended.physical_offset)
-                reply = self._reply(offset_id, sent.queue_id, appended.queue_offset, unique_id)
-                sent.answer(_answer_to(request, reply, status))
-
-    def _reply(self, ids: str, queue_id: int, queue_offset: int, unique_id: str) -> SendReply:
-        return SendReply(
-            message_id=ids,
-            queue_id=queue_id,
-            queue_offset=queue_offset,
-            transaction_id=unique_id or None,
-            region=self._config.region,
-            trace_on=self._config.trace_on,
+        reply = self.reply(queue_id, appended, unique_id)
+        # WAIT=false: the producer does not want to wait for a sync.
+        no_wait = "WAIT\x01false" in text and find(properties, b"WAIT") == b"false"
+        self._store.when_stored(
+            appended.end,
+            lambda status: answer(answer_to(request, reply, status)),
+            written_is_enough=no_wait,
         )
 
-    def _properties(self, text: str, sys_flag: int) -> tuple[bytes, str]:
+    def reply(self, queue_id: int, appended: Appended, unique_id: str) -> SendReply:
+        """What the sender of one message is told."""
+        offset_id = message_id.offset_id(self._advertised.packed, appended.physical_offset)
+        return self._reply(offset_id, queue_id, appended.queue_offset, unique_id)
+
+    def _reply(self, offset_ids: str, queue_id: int, queue_offset: int, unique_ids: str) -> SendReply:
+        return SendReply(
+            message_id=offset_ids,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            transaction_id=unique_ids or None,
+            region=self.config.region,
+            trace_on=self.config.trace_on,
+        )
+
+    def stored_properties(self, text: str, sys_flag: int) -> tuple[bytes, str]:
         """What is stored as the message's properties, and its unique id.
 
         Works on the text as it came, because most messages need two look-ups and one encoding; 0.9 µs
@@ -227,8 +190,8 @@ class SendHandler:
         if not self._is_writable:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                f"broker {self._config.broker_name} is not writable: its brokerPermission is "
-                f"{self._config.permission}",
+                f"broker {self.config.broker_name} is not writable: its brokerPermission is "
+                f"{self.config.permission}",
             )
         if queue_id < 0:
             return self._chance.randrange(topic.write_queue_nums)
@@ -293,7 +256,7 @@ class SendHandler:
             )
         drafts, unique_ids = [], []
         for flag, body, given in messages:
-            properties, unique_id = self._properties(_as_text(given), header.sys_flag)
+            properties, unique_id = self.stored_properties(_as_text(given), header.sys_flag)
             unique_ids.append(unique_id)
             drafts.append(
                 Draft(
@@ -320,7 +283,7 @@ class SendHandler:
         reply = self._reply(offset_ids, queue_id, batch[0].queue_offset, unique_id_of_batch)
 
         def accepted(status: StoreStatus) -> None:
-            answer(_answer_to(request, reply, status))
+            answer(answer_to(request, reply, status))
 
         no_wait = find(of_batch, b"WAIT") == b"false"
         self._store.when_stored(batch[-1].end, accepted, written_is_enough=no_wait)
@@ -341,7 +304,8 @@ def _as_text(properties: bytes) -> str:
         ) from None
 
 
-def _answer_to(request: Command, reply: SendReply, status: StoreStatus) -> Command:
+def answer_to(request: Command, reply: SendReply, status: StoreStatus) -> Command:
+    """How the storing of a message ended, as its sender is told."""
     if status is OK:
         return request.reply(reply)
     if status is FLUSH_TIMEOUT:

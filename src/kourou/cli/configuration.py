@@ -1,0 +1,31 @@
+"""The configuration a server is to run with: file, environment and flags, read once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from kourou.doors.configuration import Vocabulary
+
+Config = TypeVar("Config")
+
+
+def configured(
+    kind: type[Config],
+    vocabulary: Vocabulary,
+    path: str | None,
+    flags: Mapping[str, object],
+    environment: Mapping[str, str] = os.environ,
+) -> Config:
+    """The effective configuration; what it leaves without effect is said on stderr. Raises ConfigError."""
+    from kourou.doors.configuration import read_settings
+    from kourou.doors.files import RealFiles
+
+    settings = read_settings(vocabulary, files=RealFiles(), path=path, environment=environment, flags=flags)
+    for notice in settings.notices:
+        click.echo(f"kourou: {notice}", err=True)
+    return settings.build(kind)

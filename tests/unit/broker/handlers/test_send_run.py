@@ -1,0 +1,120 @@
+"""The fast way of a send against the plain one: the same bytes stored, the same answers."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import closing
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import Command, request
+from kourou.protocol.headers import SendMessageV2
+from kourou.protocol.record import decode_all
+from kourou.remoting.connection import Connection
+from tests.unit.broker.broker_world import BrokerWorld
+
+TOPIC = "orders"
+
+texts = st.sampled_from(
+    [
+        *("", "TAGS\x01a\x02", "TAGS\x01a", "WAIT\x01true\x02TAGS\x01b\x02", "KEYS\x01k\x02WAIT\x01true"),
+        *(
+            "WAIT\x01false\x02",
+            "UNIQ_KEY\x01ABC\x02",
+            "X_UNIQ_KEY\x01ABC\x02TAGS\x01é\x02",
+            "UNIQ_KEY\x01a-b\x02",
+        ),
+        *("MSG_REGION\x01x\x02CLUSTER\x01y\x02", "DELAY\x013\x02", "TRAN_MSG\x01true\x02", "DELAY\x010\x02"),
+    ]
+)
+sends = st.builds(
+    SendMessageV2,
+    st.just("producers"),
+    st.sampled_from([TOPIC, TOPIC, TOPIC, "made-by-a-send", "SCHEDULE_TOPIC_XXXX", "../evil"]),
+    st.just("TBW102"),
+    st.just(4),
+    st.integers(-1, 5),
+    st.sampled_from([0, 0, 1, 4, 8]),
+    st.integers(0, 2**40),
+    st.integers(-3, 3),
+    properties=texts,
+    reconsume_times=st.sampled_from([None, 0, 2]),
+    batch=st.sampled_from([None, False, True]),
+)
+bodies = st.sampled_from([b"", b"x", b"y" * 3000])
+
+
+def outcome(handlers_only: bool, messages: list[tuple[SendMessageV2, bytes]]) -> tuple[object, ...]:
+    """What is answered and stored, with what must differ from run to run taken out."""
+    with closing(BrokerWorld()) as world:
+        world.start(message_bytes_max=2048)
+        if handlers_only:
+            for server in world.broker._servers:
+                server._board.run_handlers.clear()
+        peer = world.connect()
+        peer.create_topic(TOPIC, 4)
+        waiting = peer.begin_all(
+            request(RequestCode.SEND_MESSAGE_V2, header, body) for header, body in messages
+        )
+        answers = [without_chance(each.reply) for each in waiting]
+        records = [
+            (
+                *(record.topic, record.queue_id, record.flag, record.sys_flag, record.born_ms, record.body),
+                *(record.reconsume_times, stable(record.properties)),
+            )
+            for topic, queues in sorted(world.broker.store.topics().items())
+            for queue_id in queues
+            for record in decode_all(b"".join(world.broker.store.read(topic, queue_id, 0).messages))
+        ]
+        return answers, sorted(records)
+
+
+def without_chance(reply: Command) -> tuple[object, ...]:
+    fields = {name: value for name, value in reply.fields.items() if name not in ("msgId", "transactionId")}
+    if "queueOffset" in fields:  # a queue chosen by chance has offsets of its own
+        fields.pop("queueOffset")
+        fields.pop("queueId")
+    return reply.code, fields, reply.remark, len(reply.fields)
+
+
+def stable(properties: bytes) -> bytes:
+    """Without what the broker makes up: a unique id, and the checksum over it."""
+    kept = [each for each in properties.split(b"\x02") if not each.startswith((b"UNIQ_KEY", b"__CRC32#"))]
+    return b"\x02".join(kept)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(sends, bodies), min_size=1, max_size=12))
+def test_a_run_ends_as_its_messages_one_by_one_would(messages: list[tuple[SendMessageV2, bytes]]) -> None:
+    chosen = [(header, body) for header, body in messages if header.queue_id >= 0]
+    assert outcome(False, chosen) == outcome(True, chosen)
+
+
+def test_a_run_is_answered_with_one_write_and_in_its_order(world: BrokerWorld) -> None:
+    world.start()
+    peer = world.connect()
+    peer.create_topic(TOPIC, 4)
+    header = SendMessageV2("g", TOPIC, "TBW102", 4, 1, 0, 0, 0)
+    writes = connection_of(world).writes
+    waiting = peer.begin_all(request(RequestCode.SEND_MESSAGE_V2, header, b"x") for _ in range(16))
+    assert [int(each.reply.fields["queueOffset"]) for each in waiting] == list(range(16))
+    assert connection_of(world).writes - writes == 1
+
+
+def test_a_run_that_is_not_stored_is_refused_message_by_message(world: BrokerWorld) -> None:
+    world.start(flush_disk_type="SYNC_FLUSH", sync_flush_timeout_ms=50)
+    peer = world.connect()
+    peer.create_topic(TOPIC, 4)
+    world.disk.hold()
+    header = SendMessageV2("g", TOPIC, "TBW102", 4, 1, 0, 0, 0)
+    waiting = peer.begin_all(request(RequestCode.SEND_MESSAGE_V2, header, b"x") for _ in range(3))
+    world.pass_time(0.1)
+    assert [each.reply.code for each in waiting] == [ResponseCode.FLUSH_DISK_TIMEOUT] * 3
+    assert len({each.reply.fields["msgId"] for each in waiting}) == 3
+    world.disk.release()
+
+
+def connection_of(world: BrokerWorld) -> Connection:
+    return next(itertools.chain.from_iterable(server.connections for server in world.broker._servers))
