@@ -1,4 +1,4 @@
-"""Our own name server, broker and `kourou start` beside Apache's parts: told, and told apart, in the same way."""
+"""Our own name server, broker and `kourou start`, for tests that put them beside Apache's parts."""
 
 from __future__ import annotations
 

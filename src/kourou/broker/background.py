@@ -1,6 +1,7 @@
 """The one thread besides the event loop's: it waits for the disk, so that the loop does not.
 
-A job runs there, one at a time and in order; its end is told on the loop.
+A job runs there, one at a time and in order; its end is told on the loop. (`Files.sync_all` takes a few more
+threads for the moment in which many files are synced.)
 """
 
 from __future__ import annotations

@@ -92,11 +92,11 @@ class RunAnswers:
             connection.send_frame(b"".join(frames))
 
 
-RunHandler = Callable[[list[Frame], RunAnswers], list[Frame]]
-"""Takes frames of one read that begin alike, and returns those it leaves to the ordinary handler.
+RunHandler = Callable[[list[Frame], RunAnswers], int]
+"""Takes frames of one read that begin alike, and returns how many it took, from the first on.
 
-There must be an ordinary one for the same requests: it is the plain way, a run handler the fast one. It never
-raises.
+The next one is left to the ordinary handler, which must be there for the same requests: it is the plain way,
+a run handler the fast one. It never raises.
 """
 
 

@@ -253,31 +253,34 @@ class Connection(asyncio.BufferedProtocol):
             self._handle_one_by_one(frames)
 
     def _handle_runs(self, frames: list[Frame]) -> None:
-        """Hand over together what begins alike and follows each other; the rest goes one by one."""
-        run_handler_of = self._board.run_handlers.get
-        at, count = 0, len(frames)
-        while at < count and not self._backlog:
-            start = at
-            key = frames[at].header[:RUN_KEY_BYTES]
-            at += 1
-            while at < count and frames[at].header.startswith(key):
-                at += 1
-            alike = frames if at - start == count else frames[start:at]
-            run_handler = run_handler_of(key)
-            if run_handler is not None:
-                alike = self._handle_run(run_handler, alike)
-            self._handle_one_by_one(alike)
+        """Hand over together what begins alike and follows each other, the rest one by one; all in order."""
+        at = end = 0
+        run_handler: RunHandler | None = None
+        while at < len(frames) and not self._backlog:
+            if at == end:
+                key = frames[at].header[:RUN_KEY_BYTES]
+                end = at + 1
+                while end < len(frames) and frames[end].header.startswith(key):
+                    end += 1
+                run_handler = self._board.run_handlers.get(key)
+            if run_handler is None:
+                self._handle_one_by_one(frames[at:end])
+                at = end
+            else:
+                at += self._handle_run(run_handler, frames[at:end])
+                self._handle_one_by_one(frames[at : min(at + 1, end)])
+                at = min(at + 1, end)
         self._backlog += frames[at:]
 
-    def _handle_run(self, run_handler: RunHandler, frames: list[Frame]) -> list[Frame]:
+    def _handle_run(self, run_handler: RunHandler, frames: list[Frame]) -> int:
         answers = RunAnswers(self)
-        others = run_handler(frames, answers)
+        taken = run_handler(frames, answers)
         board = self._board
         board.requests += answers.requests
         board.in_flight_bytes += answers.size
         self.in_flight_requests += answers.requests
         self.in_flight_bytes += answers.size
-        return others
+        return taken
 
     def _handle_one_by_one(self, frames: list[Frame]) -> None:
         board = self._board

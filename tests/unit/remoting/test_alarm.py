@@ -4,21 +4,29 @@ from kourou.doors.clock import SimulatedClock
 from kourou.remoting.alarm import Alarm
 
 
+class Waiting:
+    """Who waits until when; a ring takes away those whose time has come."""
+
+    def __init__(self, clock: SimulatedClock, deadlines: list[float]) -> None:
+        self._clock = clock
+        self.deadlines = deadlines
+        self.rung: list[float] = []
+
+    def ring(self) -> float | None:
+        now = self._clock.monotonic()
+        self.rung.append(now)
+        self.deadlines = [each for each in self.deadlines if each > now]
+        return min(self.deadlines, default=None)
+
+
 def test_it_rings_for_the_earliest_deadline_and_then_for_the_next() -> None:
     clock = SimulatedClock()
-    deadlines = [5.0, 2.0, 9.0]
-    rung: list[float] = []
-
-    def ring() -> float | None:
-        rung.append(clock.monotonic())
-        deadlines[:] = [each for each in deadlines if each > clock.monotonic()]
-        return min(deadlines, default=None)
-
-    alarm = Alarm(clock, ring)
-    for each in tuple(deadlines):
+    waiting = Waiting(clock, [5.0, 2.0, 9.0])
+    alarm = Alarm(clock, waiting.ring)
+    for each in tuple(waiting.deadlines):
         alarm.ring_by(each)
     clock.advance(20)
-    assert rung == [2.0, 5.0, 9.0]
+    assert waiting.rung == [2.0, 5.0, 9.0]
 
 
 def test_one_timer_serves_many_deadlines() -> None:
@@ -31,19 +39,12 @@ def test_one_timer_serves_many_deadlines() -> None:
 
 def test_deadlines_close_together_are_served_by_one_ring() -> None:
     clock = SimulatedClock()
-    deadlines = [1.0 + number / 10_000 for number in range(100)]
-    rung: list[float] = []
-
-    def ring() -> float | None:
-        rung.append(clock.monotonic())
-        deadlines[:] = [each for each in deadlines if each > clock.monotonic()]
-        return min(deadlines, default=None)
-
-    alarm = Alarm(clock, ring)
+    waiting = Waiting(clock, [1.0 + number / 10_000 for number in range(100)])
+    alarm = Alarm(clock, waiting.ring)
     alarm.ring_by(1.0)
     clock.advance(2)
-    assert not deadlines
-    assert len(rung) == 2
+    assert not waiting.deadlines
+    assert len(waiting.rung) == 2
 
 
 def test_it_can_be_turned_off() -> None:

@@ -86,6 +86,7 @@ def test_without_name_servers_it_is_answered_at_once(peer: Peer) -> None:
         ({"topic": "DefaultCluster"}, "'DefaultCluster' belongs to the system"),
         ({"topic": "broker-a"}, "'broker-a' belongs to the system"),
         ({"read_queue_nums": 0}, "readQueueNums is 0"),
+        ({"write_queue_nums": 65_536}, "1 to 65535 queues"),  # more, and name servers would refuse it
         ({"write_queue_nums": 1_000_000}, "writeQueueNums is 1000000"),
         ({"perm": 8}, "perm is 8"),
     ],
