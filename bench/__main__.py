@@ -11,7 +11,8 @@ from typing import Any
 
 from bench import codec, generator, lookups, messages, report
 from bench.servers import APACHE, OURS
-from tests.interop import apache, ours
+from tests.interop import apache
+from tests.kourou_process import ServerFailed
 
 RESULTS = Path(__file__).with_name("results")
 
@@ -31,7 +32,7 @@ def main() -> int:
             results = _measure(Path(folder), arguments, with_apache=not missing)
     except (
         generator.GeneratorFailed,
-        ours.PartFailed,
+        ServerFailed,
         apache.PartFailed,
         apache.ApacheUnavailable,
     ) as failure:

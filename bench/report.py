@@ -12,7 +12,6 @@ from typing import Any
 from bench import lookups, messages
 from bench.servers import APACHE, OURS
 
-
 BASELINE = Path(__file__).with_name("baseline.json")
 
 

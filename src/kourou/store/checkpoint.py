@@ -130,9 +130,7 @@ class Checkpointer:
         self._last_time = clock.monotonic()
         self._goal: Position | None = None  # being worked on
         self._is_syncing = False  # the log is on the disk up to the goal, and the queues follow
-        self._unsynced: dict[
-            str, None
-        ] = {}  # files and folders that must be on the disk before the checkpoint
+        self._unsynced: dict[str, None] = {}  # files and folders that the next checkpoint must wait for
         self._queues_max = before.queues
         self._has_room = True
         self._is_stopped = False
@@ -238,7 +236,7 @@ class Checkpointer:
     def write_now(self) -> None:
         """Sync what was dispatched and write the checkpoint, before returning. The log must be flushed.
 
-        Raises OSError, though not for want of room.
+        Raises OSError, though not for want of room for the checkpoint itself.
         """
         assert self._flusher.flushed >= self._dispatcher.position.end
         self._collect()
