@@ -98,8 +98,9 @@ class Broker:
             defer=self._tick.at_end,
             background=background,
         )
-        self.topics = Topics(config, StateFile(files, f"{folder}/topics.json"), clock)
-        self.groups = Groups(config, StateFile(files, f"{folder}/subscriptionGroup.json"), clock)
+        at_end = self._tick.at_end
+        self.topics = Topics(config, StateFile(files, f"{folder}/topics.json"), clock, at_end)
+        self.groups = Groups(config, StateFile(files, f"{folder}/subscriptionGroup.json"), clock, at_end)
         self.offsets = CommittedOffsets(StateFile(files, f"{folder}/consumerOffset.json"))
         self.members = Members(clock, notify=config.notify_members_changed)
         self.long_poll = LongPoll(clock)

@@ -52,6 +52,7 @@ class BrokerConfig(ListenSettings):
     auto_create_topic: bool = True
     auto_create_group: bool = True
     auto_created_topics_max: int = 1_000
+    groups_max: int = 10_000
     default_topic_queues: int = 8
     cluster_topic: bool = True
     broker_topic: bool = True
@@ -172,6 +173,7 @@ _KEYS: Final = (
     Key("autoCreateTopicEnable", "auto_create_topic", yes_no()),
     Key("autoCreateSubscriptionGroup", "auto_create_group", yes_no()),
     Key("autoCreatedTopicsMax", "auto_created_topics_max", whole_number(0, 1_000_000)),
+    Key("consumerGroupsMax", "groups_max", whole_number(1, 1_000_000)),
     Key("defaultTopicQueueNums", "default_topic_queues", whole_number(1, 1024)),
     Key("clusterTopicEnable", "cluster_topic", yes_no()),
     Key("brokerTopicEnable", "broker_topic", yes_no()),

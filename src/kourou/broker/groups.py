@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 
 from kourou.broker.config import BrokerConfig
-from kourou.broker.state_file import StateFile
+from kourou.broker.state_file import Defer, StateFile
 from kourou.doors.clock import Clock
 from kourou.errors import Busy, NotFound, Refused
 from kourou.protocol.bodies import DataVersion, GroupTable, SubscriptionGroupConfig
@@ -22,10 +22,15 @@ logger = logging.getLogger(__name__)
 class Groups:
     """Name to settings, on disk and in memory."""
 
-    def __init__(self, config: BrokerConfig, file: StateFile, clock: Clock) -> None:
+    def __init__(
+        self, config: BrokerConfig, file: StateFile, clock: Clock, defer: Defer = lambda work: work()
+    ) -> None:
+        """`defer` runs its work at the end of the tick: all groups of a tick are saved at once."""
         self._config = config
         self._file = file
         self._clock = clock
+        self._defer = defer
+        self._is_save_due = False
         self._kept = GroupTable()
         self._table = self._kept.subscription_group_table
 
@@ -61,13 +66,25 @@ class Groups:
                 f"no consumer group '{printable(name)}' on broker {self._config.broker_name}, and groups are "
                 f"not created by themselves there (autoCreateSubscriptionGroup=false)",
             )
+        if len(self._table) >= self._config.groups_max:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"consumer group '{name}' is not created: there are {len(self._table)}, the most allowed "
+                f"(consumerGroupsMax)",
+            )
         group = self._table[name] = SubscriptionGroupConfig(group_name=name)
         logger.info("consumer group %s created", name)
+        if not self._is_save_due:
+            self._is_save_due = True
+            self._defer(self._save_due)
+        return group
+
+    def _save_due(self) -> None:
+        self._is_save_due = False
         try:
             self._changed()
-        except Busy as error:  # reading goes on when the disk is full; it is saved with the next change
-            logger.warning("consumer group %s is not saved yet: %s", name, error)
-        return group
+        except Busy as error:  # reading goes on when the disk is full; they are saved with the next change
+            logger.warning("consumer groups are not saved yet: %s", error)
 
     def _changed(self) -> None:
         self._kept.data_version = self._kept.data_version.next(self._clock.now_ms())

@@ -60,7 +60,7 @@ class LongPoll:
         for readers in parked.values():
             for waiting in readers:
                 if not waiting.is_gone():
-                    waiting.retry(True)
+                    _answered(waiting, True)
 
     def park(self, topic: str, queue_id: int, waiting: Waiting) -> bool:
         """Let `waiting` wait; False when there is no room for one more."""
@@ -76,7 +76,7 @@ class LongPoll:
         readers = self._parked.pop(key, None)
         if readers is not None:
             self._count -= len(readers)
-            self._keep(key, [each for each in readers if not each.is_gone() and not each.retry(False)])
+            self._keep(key, [each for each in readers if not each.is_gone() and not _answered(each, False)])
 
     def sweep(self) -> None:
         """Answer those whose time is up, forget those whose connection is gone."""
@@ -87,12 +87,21 @@ class LongPoll:
             self._keep(key, [each for each in readers if not self._ended(each, now)])
 
     def _ended(self, waiting: Waiting, now: float) -> bool:
-        return waiting.is_gone() or (waiting.deadline <= now and waiting.retry(True))
+        return waiting.is_gone() or (waiting.deadline <= now and _answered(waiting, True))
 
     def _keep(self, key: tuple[str, int], readers: list[Waiting]) -> None:
         if readers:
             self._parked.setdefault(key, []).extend(readers)
             self._count += len(readers)
+
+
+def _answered(waiting: Waiting, last: bool) -> bool:
+    """Whether this reader waits no more; one that fails does not, and does not take the others along."""
+    try:
+        return waiting.retry(last)
+    except Exception:
+        logger.exception("a waiting pull could not be answered")
+        return True
 
 
 def _any_ends(readers: list[Waiting], now: float) -> bool:

@@ -28,12 +28,14 @@ from kourou.protocol.headers import BrokerIdentity, DataVersionReply, RegisterBr
 from kourou.remoting.client import Client
 
 FIRST_SECONDS: Final = 10.0
-ON_CHANGE_TIMEOUT_MS: Final = 3_000
+ON_CHANGE_TIMEOUT_MS: Final = 2_000
+"""Whoever made the change waits for it, and a client's patience is 3 seconds."""
 GOODBYE_TIMEOUT_SECONDS: Final = 1.0
 
 logger = logging.getLogger(__name__)
 
-Then = Callable[[Command | Exception], None]
+Done = Callable[[list[str]], None]
+"""Told who refused, and why; an unreachable name server has not refused: it will be told again."""
 
 
 class Registration:
@@ -60,7 +62,7 @@ class Registration:
     async def start(self) -> None:
         """Register now, again in 10 seconds, and then every 30.
 
-        Returns when every name server has answered, or 3 seconds later: who starts a broker and then a
+        Returns when every name server has answered, or 2 seconds later: who starts a broker and then a
         client finds the one with the other.
         """
         self._topics.on_change(self._topics_changed)
@@ -68,7 +70,7 @@ class Registration:
             self._config.register_interval_ms / 1000, self.register_again, first=FIRST_SECONDS
         )
         told = asyncio.Event()
-        self.register_now(told.set)
+        self.register_now(lambda _: told.set())
         await told.wait()
 
     async def stop(self) -> None:
@@ -93,8 +95,9 @@ class Registration:
             self._name_servers = name_servers
             self.register_now()
 
-    def register_now(self, then: Callable[[], None] | None = None) -> None:
-        """Tell all name servers; `then` is called when each has answered or run out of time.
+    def register_now(self, then: Done | None = None) -> None:
+        """Tell all name servers; `then` is called when each has answered or run out of time, with the words
+        of those who refused.
 
         After the goodbye nobody is told any more: it would bring back what is about to end.
         """
@@ -132,7 +135,8 @@ class Registration:
     def _tell(self, name_server: str, command: Command, timeout: float, done: _Countdown) -> None:
         def answered(reply: Command | Exception) -> None:
             self._note(name_server, reply)
-            done.one_more()
+            problem = _problem(reply) if isinstance(reply, Command) else None
+            done.one_more(None if problem is None else f"name server {name_server}: {problem}")
 
         if command.is_one_way:
             task = asyncio.get_running_loop().create_task(self._whisper(name_server, command))
@@ -197,22 +201,25 @@ class Registration:
 
 
 class _Countdown:
-    """Calls `then` after so many turns; at once when there are none to wait for."""
+    """Calls `then` after so many turns, with what was refused; at once when there are none to wait for."""
 
-    def __init__(self, turns: int, then: Callable[[], None] | None) -> None:
+    def __init__(self, turns: int, then: Done | None) -> None:
         self._left = turns
         self._then = then
+        self._refusals: list[str] = []
         if turns == 0:
             self._finish()
 
-    def one_more(self) -> None:
+    def one_more(self, refusal: str | None = None) -> None:
+        if refusal is not None:
+            self._refusals.append(refusal)
         self._left -= 1
         if self._left == 0:
             self._finish()
 
     def _finish(self) -> None:
         if self._then is not None:
-            self._then()
+            self._then(self._refusals)
 
 
 def _knows_us(reply: Command) -> bool:

@@ -9,6 +9,7 @@ Here errors of the disk become ours: a full one is Busy, since a later try may f
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -21,6 +22,9 @@ from kourou.protocol.codes import ResponseCode
 logger = logging.getLogger(__name__)
 
 State = TypeVar("State", bound=msgspec.Struct)
+
+Defer = Callable[[Callable[[], None]], None]
+"""Has work done a little later: at the end of the tick, where there is one."""
 
 
 class StateFile:
@@ -44,6 +48,7 @@ class StateFile:
     def save(self, state: msgspec.Struct) -> None:
         """Replace the file; a crash leaves either the old or the new one, whole. Raises Busy, DiskFault."""
         data = msgspec.json.format(msgspec.json.encode(state), indent=1)
+        fastjson.decode(data, type(state))  # what cannot be read back must not take the place of what can
         try:
             self._files.write_atomically(self._path, data)
         except OSError as error:

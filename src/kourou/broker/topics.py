@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from kourou.broker.config import BrokerConfig
-from kourou.broker.state_file import StateFile
+from kourou.broker.state_file import Defer, StateFile
 from kourou.doors.clock import Clock
 from kourou.errors import Busy, NotFound, Refused, StoreError
 from kourou.protocol import names
@@ -37,10 +37,15 @@ logger = logging.getLogger(__name__)
 class Topics:
     """Name to settings, on disk and in memory."""
 
-    def __init__(self, config: BrokerConfig, file: StateFile, clock: Clock) -> None:
+    def __init__(
+        self, config: BrokerConfig, file: StateFile, clock: Clock, defer: Defer = lambda work: work()
+    ) -> None:
+        """`defer` runs its work at the end of the tick: what makes itself is saved once for all of a tick."""
         self._config = config
         self._file = file
         self._clock = clock
+        self._defer = defer
+        self._is_save_due = False
         self._kept = TopicTable()
         self._table = self._kept.topic_config_table
         self._auto_created = 0
@@ -103,12 +108,12 @@ class Topics:
         self, name: str, default_topic: str, queues_wanted: int, sys_flag: int
     ) -> TopicConfig:
         """The topic a send asked for and nobody created: inherits from `default_topic` if that allows it."""
-        if name.startswith(names.RETRY_PREFIX):
-            return self.ensure(name, 1, READ_WRITE, sys_flag)
+        is_retry = name.startswith(names.RETRY_PREFIX)
         template = self._table.get(default_topic)
-        if (
+        if not is_retry and (
             template is None
             or not template.perm & PERM_INHERIT
+            or names.is_system_topic(name)
             or (default_topic == names.DEFAULT_TOPIC and not self._config.auto_create_topic)
         ):
             return self.named(name)  # raises, and says how to create it
@@ -118,9 +123,11 @@ class Topics:
                 f"topic '{name}' is not created: sends have created {self._auto_created} topics, the most "
                 f"allowed (autoCreatedTopicsMax); create it with: kourou topic create {name}",
             )
+        self._auto_created += 1
+        if is_retry or template is None:
+            return self.ensure(name, 1, READ_WRITE, sys_flag)
         queues = max(1, min(queues_wanted, template.write_queue_nums))
         topic = _topic(name, queues, template.perm & ~PERM_INHERIT, sys_flag)
-        self._auto_created += 1
         self.save({name: topic})
         logger.info("topic %s created by a send, with %d queues", name, queues)
         return topic
@@ -128,18 +135,23 @@ class Topics:
     def ensure(self, name: str, queues: int, perm: int, sys_flag: int = 0) -> TopicConfig:
         """The topic `name`, made with these settings when it is not there.
 
-        For topics that make themselves: on a full disk it is there all the same, and saved with the next
-        change.
+        For topics that make themselves: it is there at once and saved when the tick ends; on a full disk,
+        with the next change.
         """
         topic = self._table.get(name)
         if topic is None:
-            topic = _topic(name, queues, perm, sys_flag)
-            try:
-                self.save({name: topic})
-            except Busy as error:
-                self._table[name] = topic
-                logger.warning("topic %s is not saved yet: %s", name, error)
+            topic = self._table[name] = _topic(name, queues, perm, sys_flag)
+            if not self._is_save_due:
+                self._is_save_due = True
+                self._defer(self._save_due)
         return topic
+
+    def _save_due(self) -> None:
+        self._is_save_due = False
+        try:
+            self._changed()
+        except Busy as error:
+            logger.warning("topics are not saved yet: %s", error)
 
     def set_ordered(self, ordered: Iterable[str]) -> None:
         """A name server said which topics are ordered (namespace ORDER_TOPIC_CONFIG).

@@ -23,6 +23,8 @@ def name_server_option(command: Command) -> Command:
         metavar="ADDRESS",
         envvar="NAMESRV_ADDR",
         show_envvar=True,
+        default="127.0.0.1:9876",
+        show_default=True,
         help="Name server host:port; several separated by ';'.",
     )(command)
 

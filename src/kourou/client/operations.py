@@ -89,6 +89,14 @@ class SendResult(NamedTuple):
     transaction_id: str | None = None
     region: str | None = None
 
+    @property
+    def broker_name(self) -> str:
+        return self.queue.broker_name
+
+    @property
+    def queue_id(self) -> int:
+        return self.queue.queue_id
+
 
 class Outgoing(NamedTuple):
     """A message (or a batch of them) as it will travel, whichever queue it goes to."""

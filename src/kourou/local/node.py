@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import replace
 
@@ -51,9 +50,6 @@ class Node:
             )
             await self.broker.start()
             self._running.append(self.broker)
-            registered = asyncio.Event()
-            self.broker.registration.register_now(registered.set)
-            await registered.wait()  # who asks the name server from now on finds what this broker has
         except BaseException:
             await self.stop()
             raise

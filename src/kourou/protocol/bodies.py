@@ -22,14 +22,15 @@ from __future__ import annotations
 import zlib
 from enum import Enum
 from struct import Struct
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType, field
+from msgspec import UNSET, UnsetType, field
 
 from kourou.errors import DecompressionLimit, ProtocolError
 from kourou.protocol import fastjson
 from kourou.protocol.compression import INFLATED_BYTES_MAX, inflate_zlib
+from kourou.protocol.numbers import Int32, Int64
 
 STANDARD_JSON_VERSION = 401
 """Clients from 4.9.4 on read a route with quoted broker ids; older Java ones wrote none themselves."""
@@ -47,10 +48,6 @@ QUEUES_MAX = 65_535
 """Of one topic at one broker, to read or to write."""
 
 _LENGTH = Struct(">i")
-
-# Java's numbers end there, and what we take in must be writable again.
-Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
-Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Codec:

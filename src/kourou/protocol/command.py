@@ -26,6 +26,7 @@ import msgspec
 from kourou.errors import ProtocolError, Refused
 from kourou.protocol.codes import ResponseCode, request_name
 from kourou.protocol.frame import FRAME_BYTES_MAX, PREFIX, Frame, join
+from kourou.protocol.numbers import Int32
 
 JSON: Final = 0
 BINARY: Final = 1
@@ -181,10 +182,10 @@ _NO_RAW = msgspec.Raw(b"")
 
 
 class _JsonHeader(msgspec.Struct):
-    code: int
-    opaque: int = 0
-    flag: int = 0
-    version: int = 0
+    code: Int32
+    opaque: Int32 = 0
+    flag: Int32 = 0
+    version: Int32 = 0
     language: str | int | None = None
     remark: str | None = None
     fields: msgspec.Raw = msgspec.field(name="extFields", default=_NO_RAW)

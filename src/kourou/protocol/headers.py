@@ -2,12 +2,15 @@
 
 Our names are snake_case; the wire's are camelCase of the same words unless a struct says otherwise (the
 one-letter names of SEND_MESSAGE_V2, say). An attribute without a default is required: a request that
-lacks it is refused by `Command.parse`. Values travel as strings, so every number here is text out there.
+lacks it is refused by `Command.parse`. Values travel as strings, so every number here is text out there; it
+has the range it has in Java, because what is taken in will be written down, and must be readable again.
 """
 
 from __future__ import annotations
 
 import msgspec
+
+from kourou.protocol.numbers import Int32, Int64
 
 
 class WireHeader(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -64,11 +67,11 @@ class RegisterBroker(
     broker_name: str
     broker_address: str
     cluster_name: str
-    broker_id: int
+    broker_id: Int64
     ha_server_address: str | None = None
-    body_crc32: int = 0
+    body_crc32: Int32 = 0
     compressed: bool = False
-    heartbeat_timeout_ms: int | None = None
+    heartbeat_timeout_ms: Int64 | None = None
     enable_acting_master: bool | None = None
     zone_name: str | None = None
 
@@ -97,7 +100,7 @@ class BrokerIdentity(
     broker_name: str
     broker_address: str
     cluster_name: str
-    broker_id: int = 0
+    broker_id: Int64 = 0
 
 
 class DataVersionReply(WireHeader, frozen=True):
@@ -125,12 +128,12 @@ class BrokerHeartbeat(
     cluster_name: str
     broker_address: str
     broker_name: str
-    broker_id: int | None = None
-    epoch: int | None = None
-    max_offset: int | None = None
-    confirm_offset: int | None = None
-    heartbeat_timeout_ms: int | None = None
-    election_priority: int | None = None
+    broker_id: Int64 | None = None
+    epoch: Int32 | None = None
+    max_offset: Int64 | None = None
+    confirm_offset: Int64 | None = None
+    heartbeat_timeout_ms: Int64 | None = None
+    election_priority: Int32 | None = None
 
 
 class BrokerGroup(WireHeader, frozen=True):
@@ -153,7 +156,7 @@ class MinBrokerIdChanged(
 ):
     """NOTIFY_MIN_BROKER_ID_CHANGE (905), from name server to broker."""
 
-    min_broker_id: int | None = None
+    min_broker_id: Int64 | None = None
     broker_name: str | None = None
     min_broker_address: str | None = None
     offline_broker_address: str | None = None
@@ -178,13 +181,13 @@ class BrokerNamed(WireHeader, frozen=True):
 class WipedReply(WireHeader, frozen=True):
     """Reply of WIPE_WRITE_PERM_OF_BROKER."""
 
-    wipe_topic_count: int
+    wipe_topic_count: Int32
 
 
 class AddedReply(WireHeader, frozen=True):
     """Reply of ADD_WRITE_PERM_OF_BROKER."""
 
-    add_topic_count: int
+    add_topic_count: Int32
 
 
 class DeleteTopicFromNameServer(WireHeader, frozen=True):
@@ -215,15 +218,15 @@ class SendMessage(WireHeader, frozen=True):
     producer_group: str
     topic: str
     default_topic: str
-    default_topic_queue_nums: int
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
-    flag: int
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
     properties: str | None = None
-    reconsume_times: int | None = None
+    reconsume_times: Int32 | None = None
     unit_mode: bool | None = None
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int32 | None = None
     batch: bool | None = None
     broker_name: str | None = msgspec.field(default=None, name="bname")
 
@@ -238,15 +241,15 @@ class SendMessageV2(
     producer_group: str
     topic: str
     default_topic: str
-    default_topic_queue_nums: int
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
-    flag: int
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
     properties: str | None = None
-    reconsume_times: int | None = None
+    reconsume_times: Int32 | None = None
     unit_mode: bool | None = None
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int32 | None = None
     batch: bool | None = None
     broker_name: str | None = None
 
@@ -268,8 +271,8 @@ class SendReply(
     """Reply of every send."""
 
     message_id: str
-    queue_id: int
-    queue_offset: int
+    queue_id: Int32
+    queue_offset: Int64
     transaction_id: str | None = None
     region: str | None = "DefaultRegion"
     trace_on: bool | None = True
@@ -301,26 +304,26 @@ class PullMessage(
 
     consumer_group: str
     topic: str
-    queue_id: int
-    queue_offset: int
-    message_count_max: int
-    sys_flag: int
-    commit_offset: int = 0
-    suspend_timeout_ms: int = 0
+    queue_id: Int32
+    queue_offset: Int64
+    message_count_max: Int32
+    sys_flag: Int32
+    commit_offset: Int64 = 0
+    suspend_timeout_ms: Int64 = 0
     subscription: str | None = None
-    subscription_version: int = 0
+    subscription_version: Int64 = 0
     expression_type: str | None = None
-    message_bytes_max: int | None = None
-    request_source: int | None = None
+    message_bytes_max: Int32 | None = None
+    request_source: Int32 | None = None
 
 
 class PullReply(WireHeader, frozen=True):
     """Reply of a pull; all four offsets are always there, whatever the code."""
 
-    suggest_which_broker_id: int
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
+    suggest_which_broker_id: Int64
+    next_begin_offset: Int64
+    min_offset: Int64
+    max_offset: Int64
 
 
 class QueryOffset(WireHeader, frozen=True):
@@ -328,7 +331,7 @@ class QueryOffset(WireHeader, frozen=True):
 
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int32
     set_zero_if_not_found: bool | None = None
 
 
@@ -337,15 +340,15 @@ class UpdateOffset(WireHeader, frozen=True):
 
     consumer_group: str
     topic: str
-    queue_id: int
-    commit_offset: int
+    queue_id: Int32
+    commit_offset: Int64
 
 
 class QueueNamed(WireHeader, frozen=True):
     """GET_MAX_OFFSET (30), GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32)."""
 
     topic: str
-    queue_id: int
+    queue_id: Int32
     committed: bool | None = None
 
 
@@ -353,21 +356,21 @@ class SearchOffset(WireHeader, frozen=True):
     """SEARCH_OFFSET_BY_TIMESTAMP (29)."""
 
     topic: str
-    queue_id: int
-    timestamp: int
+    queue_id: Int32
+    timestamp: Int64
     boundary_type: str | None = None
 
 
 class TimestampReply(WireHeader, frozen=True):
     """Reply of GET_EARLIEST_MSG_STORETIME."""
 
-    timestamp: int
+    timestamp: Int64
 
 
 class OffsetReply(WireHeader, frozen=True):
     """Reply of 14, 29, 30 and 31."""
 
-    offset: int
+    offset: Int64
 
 
 # -------------------------------------------------------------------------------------- clients and groups
@@ -409,12 +412,12 @@ class CreateTopic(WireHeader, frozen=True):
     """UPDATE_AND_CREATE_TOPIC (17)."""
 
     topic: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
     default_topic: str | None = None
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int | None = None
+    topic_sys_flag: Int32 | None = None
     order: bool | None = None
     attributes: str | None = None
     force: bool | None = None

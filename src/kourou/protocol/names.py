@@ -63,6 +63,8 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 
 def topic_fault(topic: str) -> str | None:
     """Why `topic` cannot be a topic's name, or None when it can."""
+    if topic in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+        return f"topic '{topic}' lacks its group"
     derived = topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
     return _fault("topic", topic, DERIVED_CHARACTERS_MAX if derived else TOPIC_CHARACTERS_MAX)
 

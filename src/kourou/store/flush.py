@@ -10,6 +10,7 @@ reached the disk. So there is no second try; the store stops.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from kourou.store.commit_log import CommitLog
 from kourou.store.config import StoreConfig
 
 PAGE_BYTES = 4096
+
+log = logging.getLogger(__name__)
 
 Job = Callable[[], None]
 Background = Callable[[Job, Callable[[BaseException | None], None]], None]
@@ -100,7 +103,10 @@ class Waiters:
 
 def tell(members: list[Then], status: StoreStatus) -> None:
     for then in members:
-        then(status)
+        try:
+            then(status)
+        except Exception:  # one that fails must not keep the others waiting
+            log.exception("telling that a message is stored failed: %r", then)
 
 
 class Flusher:

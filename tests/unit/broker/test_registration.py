@@ -131,7 +131,7 @@ def test_a_started_broker_is_known_to_its_name_servers_unless_they_keep_silent(w
     silent.is_silent = True
     began = world.clock.monotonic()
     world.start(address, silent.address)
-    assert 2.5 < world.clock.monotonic() - began < 3.5
+    assert 1.5 < world.clock.monotonic() - began < 2.5
 
 
 def test_the_interval_can_be_set(world: BrokerWorld, registry: Registry) -> None:

@@ -22,7 +22,6 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         (["topic", "create", "t", "-n", "h:1", "-b", "b:1", "-c", "c"], 2, "give one of them"),
         (["topic", "create", "t", "-n", "h:1", "--perm", "9"], 2, "--perm"),
         (["topic", "create", "t", "-n", "h:1", "--read-queues", "0"], 2, "--read-queues"),
-        (["topic", "create", "t"], 2, "NAMESRV_ADDR"),
         (["topic", "ls", "-n", "nowhere"], 2, "'nowhere' is not of the form host:port"),
         (["topic", "ls", "-o", "xml", "-n", "h:1"], 2, "xml"),
         (["message", "send", "t", "", "-n", "h:1"], 2, "has no body"),
@@ -30,7 +29,6 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         (["message", "send", "t", "x", "--group", "a b", "-n", "h:1"], 2, "group 'a b'"),
         (["message", "send", "t", "x", "--timeout", "0", "-n", "h:1"], 2, "send_timeout is 0"),
         (["message", "tail", "t", "--count", "0", "-n", "h:1"], 2, "--count"),
-        (["message", "tail", "t"], 2, "NAMESRV_ADDR"),
     ],
 )
 def test_a_command_that_makes_no_sense_says_why(
@@ -52,3 +50,8 @@ def test_the_commands_and_the_blocking_client_load_without_asyncio() -> None:
     )
     result = subprocess.run([sys.executable, "-c", programme], capture_output=True, text=True, check=True)
     assert result.stdout == "False False\n"
+
+
+def test_without_a_name_server_the_one_of_kourou_start_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "ls", "--help"]) == 0
+    assert "127.0.0.1:9876" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from kourou.protocol.headers import GroupNamed, HeartbeatReply, UnregisterClient
 from kourou.protocol.names import printable, retry_topic
 from kourou.remoting.answer import Answer
 
-GROUPS_MAX = 1_000
+GROUPS_MAX = 200
 SUBSCRIPTIONS_MAX = 10_000
 
 

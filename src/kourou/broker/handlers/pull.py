@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from kourou.broker import filters
 from kourou.broker.config import BrokerConfig
 from kourou.broker.filters import TagCodes
@@ -177,6 +179,9 @@ class PullHandler:
         if not self._config.long_polling:
             hold_ms = self._config.short_polling_ms
         queue_offset = header.queue_offset
+        # What waits for minutes keeps nothing it does not need: no body, no raw header, no expression.
+        request = Command(request.code, opaque=request.opaque, serialization=request.serialization)
+        header = msgspec.structs.replace(header, subscription=None)
 
         def retry(last: bool) -> bool:
             nonlocal queue_offset

@@ -23,6 +23,7 @@ from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command, reply_frame, reply_template
 from kourou.protocol.frame import Frame
 from kourou.protocol.headers import SendMessageV2
+from kourou.protocol.numbers import Int32
 from kourou.remoting.answer import RunAnswers, encode_reply
 from kourou.store.flush import OK, StoreStatus
 from kourou.store.store import Appended, Draft, Store
@@ -33,9 +34,9 @@ RUN_KEY = b'{"code":310,'
 class _Request(msgspec.Struct, gc=False):
     """The header of a send, fields and all."""
 
-    opaque: int
+    opaque: Int32
     fields: SendMessageV2 = msgspec.field(name="extFields")
-    flag: int = 0
+    flag: Int32 = 0
 
 
 _decode = msgspec.json.Decoder(_Request, strict=False).decode

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kourou.broker.registration import Registration
 from kourou.broker.topics import Topics, check_new_topic
 from kourou.protocol.bodies import TopicConfig
+from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.headers import CreateTopic
 from kourou.remoting.answer import Answer
@@ -38,4 +39,12 @@ class CreateTopicHandler:
             attributes=dict(known.attributes) if known is not None else {},
         )
         self._topics.save({header.topic: topic})
-        self._registration.register_now(lambda: answer(request.reply()))
+
+        def registered(refusals: list[str]) -> None:
+            if refusals:
+                remark = f"topic '{header.topic}' is made, but not registered: {'; '.join(refusals)}"
+                answer(request.reply(code=ResponseCode.SYSTEM_ERROR, remark=remark))
+            else:
+                answer(request.reply())
+
+        self._registration.register_now(registered)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kourou.protocol.codes import RequestCode
+from kourou.errors import Refused
+from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.command import request as make_request
 from kourou.protocol.headers import CreateTopic
@@ -58,10 +59,22 @@ def test_it_waits_for_a_slow_name_server_but_not_for_ever(world: BrokerWorld) ->
     world.start("127.0.0.1:9876")
     header = CreateTopic(topic="orders", read_queue_nums=8, write_queue_nums=8, perm=6)
     waiting = world.connect().begin(make_request(CREATE, header))
-    world.pass_time(2.5)
+    world.pass_time(1.5)
     assert not waiting.is_answered
     world.pass_time(1)
     assert waiting.reply.code == 0
+
+
+def test_a_name_servers_refusal_is_not_kept_from_whoever_made_the_topic(world: BrokerWorld) -> None:
+    def refuse(request: Command, answer: Answer) -> None:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "one queue too many")
+
+    world.listener({RequestCode.REGISTER_BROKER: refuse})
+    world.start("127.0.0.1:9876")
+    reply = create(world.connect())
+    assert reply.code == ResponseCode.SYSTEM_ERROR
+    assert "127.0.0.1:9876" in (reply.remark or "")
+    assert "one queue too many" in (reply.remark or "")
 
 
 def test_a_name_server_that_answers_nonsense_does_not_keep_it_waiting(world: BrokerWorld) -> None:
