@@ -74,6 +74,11 @@ def group_fault(group: str) -> str | None:
     return _fault("group", group, GROUP_CHARACTERS_MAX)
 
 
+def producer_group_fault(group: str) -> str | None:
+    """Why `group` cannot be a producer group's name; those are not stored, and clients derive long ones."""
+    return _fault("producer group", group, DERIVED_CHARACTERS_MAX)
+
+
 def server_name_fault(name: str) -> str | None:
     """Why `name` cannot be a broker's or a cluster's, or None when it can."""
     return _fault("name", name, TOPIC_CHARACTERS_MAX)

@@ -10,11 +10,12 @@ from kourou.protocol.bodies import PERM_READ, PERM_WRITE, ConsumerData, Consumer
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.headers import GroupNamed, HeartbeatReply, UnregisterClient
-from kourou.protocol.names import printable, retry_topic
+from kourou.protocol.names import printable, producer_group_fault, retry_topic
 from kourou.remoting.answer import Answer
 
 GROUPS_MAX = 200
 SUBSCRIPTIONS_MAX = 10_000
+CLIENT_ID_CHARACTERS_MAX = 512
 
 
 class HeartbeatHandler:
@@ -27,7 +28,7 @@ class HeartbeatHandler:
 
     def __call__(self, request: Command, answer: Answer) -> None:
         heartbeat = HeartbeatData.decode(request.body)
-        _check_size(heartbeat)
+        _check(heartbeat)
         member = Member(answer.connection, heartbeat.client_id, request.language, request.version)
         for producer in heartbeat.producer_data_set:
             self._members.producer_heard(member, producer.group_name)
@@ -47,7 +48,17 @@ class HeartbeatHandler:
         self._members.consumer_heard(member, consumer, notify=group.notify_consumer_ids_changed_enable)
 
 
-def _check_size(heartbeat: HeartbeatData) -> None:
+def _check(heartbeat: HeartbeatData) -> None:
+    if not 0 < len(heartbeat.client_id) <= CLIENT_ID_CHARACTERS_MAX:
+        raise Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"client id '{printable(heartbeat.client_id)}' must have 1 to "
+            f"{CLIENT_ID_CHARACTERS_MAX} characters",
+        )
+    for producer in heartbeat.producer_data_set:
+        fault = producer_group_fault(producer.group_name)
+        if fault is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
     groups = len(heartbeat.producer_data_set) + len(heartbeat.consumer_data_set)
     subscriptions = sum(len(each.subscription_data_set) for each in heartbeat.consumer_data_set)
     if groups > GROUPS_MAX or subscriptions > SUBSCRIPTIONS_MAX:

@@ -15,7 +15,7 @@ from kourou.protocol.bodies import (
     ProducerData,
     SubscriptionData,
 )
-from kourou.protocol.codes import RequestCode
+from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.headers import GroupNamed, UnregisterClient
 from tests.unit.broker.broker_world import BrokerWorld, Peer, pull
@@ -294,3 +294,17 @@ def test_one_unusable_subscription_lets_nothing_of_its_group_in(started: BrokerW
     reply = peer.ask(RequestCode.HEART_BEAT, body=body)
     assert reply.code == 23
     assert members(peer) == 1
+
+
+@pytest.mark.parametrize(
+    ("client_id", "producer"),
+    [("", "shop"), ("c" * 513, "shop"), ("c", "../../x\n"), ("c", "g" * 256), ("c", "")],
+)
+def test_ids_and_producer_groups_that_no_client_has_are_refused(
+    world: BrokerWorld, client_id: str, producer: str
+) -> None:
+    world.start()
+    body = HeartbeatData(client_id=client_id, producer_data_set=[ProducerData(group_name=producer)]).encode()
+    reply = world.connect().begin(Command(RequestCode.HEART_BEAT, {}, body)).reply
+    assert reply.code == ResponseCode.INVALID_PARAMETER
+    assert all(character.isprintable() for character in reply.remark or "")
