@@ -9,5 +9,7 @@
     report.py       the table, the goals, the JSON
 
 Figures of two systems are taken in alternating rounds of one run and compared as ratios, because machines
-differ, and a shared one differs from minute to minute.
+differ, and a shared one differs from minute to minute. A ratio is the median over the rounds of ours to
+theirs in the same round. The command fails when a goal is missed, but not with `--quick`, whose rounds are
+too short to judge anything by.
 """

@@ -38,12 +38,15 @@ def main() -> int:
     ) as failure:
         print(f"bench: FAILED: {failure}", file=sys.stderr)
         return 1
-    goals = report.goals(results)
+    goals = [] if arguments.quick else report.goals(results)
     _print(results, goals, missing)
     path = arguments.json or RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     report.write(results, path)
-    print(f"\nwritten to {path}")
-    return 0
+    print(f"\nwritten to {path}", flush=True)
+    missed = report.verdict(goals)
+    if missed is not None:
+        print(f"bench: {missed}", file=sys.stderr)
+    return 0 if missed is None else 1
 
 
 def _arguments() -> argparse.Namespace:
@@ -51,7 +54,7 @@ def _arguments() -> argparse.Namespace:
         prog="python -m bench", description="How fast it is, beside Apache's broker."
     )
     parser.add_argument(
-        "--quick", action="store_true", help="some seconds, without Apache: does it still run?"
+        "--quick", action="store_true", help="some seconds, without Apache or goals: does it still run?"
     )
     parser.add_argument(
         "--only", metavar="TEXT", help="only message cases with TEXT in their name: 'send 64'"
@@ -79,7 +82,8 @@ def _measure(folder: Path, arguments: argparse.Namespace, *, with_apache: bool) 
     results["ceiling"] = messages.ceiling(seconds)
     stored = 20_000 if quick else 200_000
     sent = messages.measure(folder / "brokers", cases=arguments.cases, stored=stored, **common)
-    results["messages"] = messages.as_json(sent)
+    results["messages"] = messages.as_json(sent.figures)
+    results["ratios"] = sent.ratios
     if arguments.only:
         return results
     looked_up = lookups.measure(folder / "names", **common)
@@ -102,7 +106,7 @@ def _print(results: dict[str, Any], goals: list[report.Goal], missing: str | Non
     machine = results["machine"]
     rounds = f"{results['rounds']} rounds of {results['seconds']} s"
     print(f"\nPython {machine['python']}, {machine['cores']} cores, {rounds}\n")
-    print(report.message_table(sent, results["ceiling"], report.baseline()))
+    print(report.message_table(sent, results, report.baseline()))
     if missing:
         print(f"\n{APACHE} WAS NOT MEASURED: {missing}")
     if "name_server" in results:

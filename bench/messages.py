@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench import generator
 from bench.process import cpu_seconds
-from bench.servers import Server, brokers, make_topic
+from bench.servers import APACHE, OURS, Server, brokers, make_topic
 
 QUEUES = 8
 PULL_MESSAGES = 32
@@ -48,6 +48,13 @@ class Figures:
     cpu_us: float
 
 
+class Measured(NamedTuple):
+    """Case -> system -> figures; and case -> our rate to Apache's, round by round, when it was there."""
+
+    figures: dict[str, dict[str, Figures]]
+    ratios: dict[str, list[float]]
+
+
 def measure(
     folder: Path,
     *,
@@ -57,9 +64,10 @@ def measure(
     stored: int,
     with_apache: bool,
     tell: Callable[[str], None],
-) -> dict[str, dict[str, Figures]]:
-    """Case -> system -> figures. `stored` messages are there to be pulled."""
+) -> Measured:
+    """`stored` messages are there to be pulled."""
     figures: dict[str, dict[str, Figures]] = {}
+    ratios: dict[str, list[float]] = {}
     with brokers(folder, with_apache) as systems:
         for system in systems:
             tell(f"warming up {system.system}")
@@ -71,8 +79,10 @@ def measure(
                 for system in systems if number % 2 == 0 else reversed(systems):
                     runs[system.system].append(_one(case, system, seconds))
             figures[case.name] = {name: _medians(taken) for name, taken in runs.items()}
+            if APACHE in runs:
+                ratios[case.name] = _ratios(runs[OURS], runs[APACHE])
             tell(f"{case.name}: " + ", ".join(f"{n} {f.rate:,.0f}/s" for n, f in figures[case.name].items()))
-    return figures
+    return Measured(figures, ratios)
 
 
 def _warm_up(system: Server, seconds: float, stored: int) -> None:
@@ -101,6 +111,12 @@ def _medians(taken: list[tuple[generator.Run, float]]) -> Figures:
         p99=median(run.p99 for run, _ in taken),
         cpu_us=median(cpu for _, cpu in taken),
     )
+
+
+def _ratios(
+    ours: list[tuple[generator.Run, float]], theirs: list[tuple[generator.Run, float]]
+) -> list[float]:
+    return [mine.rate / other.rate for (mine, _), (other, _) in zip(ours, theirs, strict=True)]
 
 
 def ceiling(seconds: float) -> dict[str, float]:

@@ -375,6 +375,7 @@ def test_the_originals_file_is_read_and_printed_with_one_notice(tmp_path: Path) 
         ("listenport=1", "did you mean listenPort?"),
         ("listenPort=x", "namesrv.conf:1: listenPort is 'x', but must be a whole number from 0 to 65535"),
         ("bindAddress=0.0.0.0", "--insecure"),
+        ("kvConfigPath=namesrv.conf/kv.json", "cannot read namesrv.conf/kv.json: Not a directory; make it"),
         (None, "cannot read the configuration file namesrv.conf: No such file or directory"),
     ],
 )

@@ -52,8 +52,6 @@ from kourou.protocol.names import printable
 from kourou.remoting.answer import Answer, Handler
 from kourou.remoting.connection import Connection
 
-BROKERS_MAX = 10_000
-
 Notify = Callable[[str, Command], None]
 """Send a one-way request to an address."""
 
@@ -109,11 +107,6 @@ class BrokerHandlers:
 
     def register(self, request: Command, answer: Answer) -> None:
         said = read_registration(request)
-        is_known = self._routes.is_alive(said.cluster, said.address)
-        if not is_known and self._routes.broker_count >= BROKERS_MAX:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"register broker failed: {BROKERS_MAX} brokers are here"
-            )
         config = self._own.now
         connection = answer.connection
         done = self._routes.register(

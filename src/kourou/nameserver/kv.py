@@ -3,8 +3,11 @@
     {"configTable":{"ORDER_TOPIC_CONFIG":{"orders":"broker-a:8;broker-b:8"}}}
 
 Operators keep a few hundred entries here at most, so each change writes the file anew, whole and synced, and
-counts only once that is done. The generation before it stays beside it as `.bak`, and is what a start falls
-back to when the file itself cannot be read.
+counts only once that is done. What is kept has a most: a namespace travels whole in one reply, and that of
+ordered topics in the reply to every registration.
+
+The generation before stays beside the file as `.bak`, and is what a start falls back to when the file itself
+cannot be read.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from __future__ import annotations
 import errno
 import logging
 import os.path
-from typing import Final
+from typing import Any, Final
 
 from kourou.doors.files import Files, make_lasting_folder
 from kourou.errors import ConfigError, Corrupt, DiskFault, MQError, ProtocolError, Refused
+from kourou.protocol import fastjson
 from kourou.protocol.bodies import KVConfig
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.names import printable
@@ -26,6 +30,11 @@ ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 NAME_CHARACTERS_MAX: Final = 255
 VALUE_CHARACTERS_MAX: Final = 32 * 1024
 ENTRIES_MAX: Final = 10_000
+NAMESPACE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of a namespace as it is sent: far below a frame, so that it can be, and in time."""
+
+ALL_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of the file."""
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +81,11 @@ class KeyValues:
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set an entry; on return it is on disk. Raises Refused, and changes nothing, when it cannot be."""
         self._check(namespace, key, value)
-        self._keep({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
+        # A namespace stays known when its last entry goes, but not for ever: names would pile up.
+        table = {name: entries for name, entries in self._table.items() if entries}
+        table[namespace] = {**table.get(namespace, {}), key: value}
+        self._check_room(namespace, table)
+        self._keep(table)
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove an entry; one that is not there need not be."""
@@ -119,6 +132,21 @@ class KeyValues:
                 ResponseCode.SYSTEM_ERROR,
                 f"{entries} entries are kept already, which is the most; delete some",
             )
+
+    def _check_room(self, namespace: str, table: dict[str, dict[str, str]]) -> None:
+        what = f"the entries of namespace '{namespace}'"
+        _check_growth(what, self._table.get(namespace, {}), table[namespace], NAMESPACE_BYTES_MAX)
+        _check_growth("all entries", self._table, table, ALL_BYTES_MAX)
+
+
+def _check_growth(what: str, before: dict[str, Any], after: dict[str, Any], bytes_max: int) -> None:
+    """Raises Refused beyond `bytes_max`; what was larger when it was loaded may still shrink."""
+    size = len(fastjson.dumps(after))
+    if size > bytes_max and size >= len(fastjson.dumps(before)):
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"not put: {what} would take {size} bytes, of {bytes_max} at most; delete some",
+        )
 
 
 def _unreadable(path: str, error: OSError) -> DiskFault | ConfigError:

@@ -8,9 +8,10 @@ value: half a broker in the routes helps nobody.
 from __future__ import annotations
 
 import ipaddress
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from kourou.errors import ConfigError, Refused
+from kourou.nameserver.mappings import mapping_fault
 from kourou.nameserver.routes import Registration
 from kourou.protocol.bodies import (
     FILTER_SERVERS_VERSION,
@@ -45,11 +46,13 @@ def read_registration(request: Command) -> Registration:
     check_name("broker name", header.broker_name)
     check_name("cluster name", header.cluster_name)
     check_address("broker address", header.broker_address)
-    if not 0 <= header.broker_id < 2**63:
-        _refuse(f"broker id {header.broker_id} is not in 0 (the master) to 2^63 - 1")
+    if header.broker_id < 0:
+        _refuse(f"broker id {header.broker_id} is below 0, which is the master")
     body = _body(request)
     table = body.topic_table
     _check_topics(table.topic_config_table)
+    mappings = table.topic_queue_mapping_info_map or {}
+    _check_mappings(mappings)
     _check_filter_servers(body.filter_server_list)
     return Registration(
         cluster=header.cluster_name,
@@ -59,10 +62,10 @@ def read_registration(request: Command) -> Registration:
         ha_address=_ha_address(header),
         version=table.data_version,
         topics=table.topic_config_table,
-        mappings=table.topic_queue_mapping_info_map or {},
+        mappings=mappings,
         filter_servers=body.filter_server_list,
         acting_master=header.enable_acting_master,
-        zone=header.zone_name,
+        zone=_zone(header.zone_name),
         expiry_ms=_expiry_ms(header.heartbeat_timeout_ms),
     )
 
@@ -153,6 +156,15 @@ def _check_topics(topics: dict[str, TopicConfig]) -> None:
             check_queues(name, read, write, topic.perm)
 
 
+def _check_mappings(mappings: dict[str, Any]) -> None:
+    """What is passed on as it is must still be what clients can read."""
+    for topic, mapping in mappings.items():
+        check_name("static topic", topic)
+        fault = mapping_fault(mapping)
+        if fault is not None:
+            _refuse(f"static topic '{topic}': its mapping {printable(str(mapping))} {fault}")
+
+
 def _check_filter_servers(servers: list[str]) -> None:
     if len(servers) > FILTER_SERVERS_MAX:
         _refuse(f"{len(servers)} filter servers: at most {FILTER_SERVERS_MAX} are taken")
@@ -166,6 +178,12 @@ def _ha_address(header: RegisterBroker) -> str | None:
     if address is not None and (len(address) > ADDRESS_CHARACTERS_MAX or not address.isprintable()):
         _refuse(f"HA address '{printable(address)}' is not of the form host:port")
     return address
+
+
+def _zone(given: str | None) -> str | None:
+    if given:
+        check_name("zone", given)
+    return given
 
 
 def _expiry_ms(given: int | None) -> int | None:

@@ -4,7 +4,7 @@
     brokers         broker name -> id -> address              a name is one master (0) and its slaves
     clusters        cluster -> broker names
     live            (cluster, address) -> last sign of life   and the connection and data version it came with
-    filter servers  (cluster, address) -> addresses
+    filter servers  (cluster, address) -> addresses           (and `mappings.py`: static topics)
 
 Everything here is plain data: `now` is given, a connection is a token that is only compared, and whom to
 notify is returned, not done. `topic_changed` is called with every topic whose route may look different from
@@ -18,10 +18,12 @@ acting master enabled that slave's queues lose the write permission.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import UNSET
 
+from kourou.errors import Refused
+from kourou.nameserver.mappings import QueueMapping, QueueMappings
 from kourou.protocol.bodies import (
     PERM_READ,
     PERM_WRITE,
@@ -32,10 +34,17 @@ from kourou.protocol.bodies import (
     TopicConfig,
     TopicRouteData,
 )
+from kourou.protocol.codes import ResponseCode
 
 MASTER_ID: Final = 0
 EXPIRY_MS: Final = 120_000
 """How long a broker may be silent, unless it named a time of its own."""
+
+BROKERS_MAX: Final = 10_000
+"""Of addresses, and of names: each broker has both."""
+
+NAMES_OF_ADDRESS_MAX: Final = 64
+"""A broker has one name; a few old ones may stay known after it was renamed."""
 
 FLAG_UNIT: Final = 1
 FLAG_UNIT_SUBSCRIBED: Final = 2
@@ -54,7 +63,7 @@ class Registration(NamedTuple):
     ha_address: str | None = None
     version: DataVersion = DataVersion()
     topics: Mapping[str, TopicConfig] = {}
-    mappings: Mapping[str, Mapping[str, Any]] = {}
+    mappings: Mapping[str, QueueMapping] = {}
     filter_servers: Sequence[str] = ()
     acting_master: bool | None = None
     zone: str | None = None
@@ -159,7 +168,7 @@ class Routes:
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[tuple[str, str], Live] = {}
         self._filter_servers: dict[tuple[str, str], tuple[str, ...]] = {}
-        self._mappings: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._mappings = QueueMappings()
 
     # ------------------------------------------------------------------------------ brokers come and go
 
@@ -168,8 +177,10 @@ class Routes:
     ) -> Registered:
         """Take in what a broker says of itself.
 
-        With `delete_missing` a topic it no longer lists is no longer its.
+        With `delete_missing` a topic it no longer lists is no longer its. Raises Refused when there is no
+        room for it, and then nothing has changed.
         """
+        self._check_room(said)
         broker = self._brokers.get(said.name)
         if broker is None:
             broker = self._brokers[said.name] = Broker(said.cluster, said.name)
@@ -197,6 +208,19 @@ class Routes:
             change = _min_id_change(broker, offline_address=None, ha_address=said.ha_address)
         master_address, ha_address = self._master_of(broker, said)
         return Registered(master_address, ha_address, is_new=is_new, min_id_change=change)
+
+    def _check_room(self, said: Registration) -> None:
+        live = self._live.get((said.cluster, said.address))
+        names = set() if live is None else live.names
+        fault = self._mappings.room_fault(said.name, said.mappings)
+        if live is None and len(self._live) >= BROKERS_MAX:
+            fault = f"{BROKERS_MAX} brokers are here, which is the most"
+        elif said.name not in self._brokers and len(self._brokers) >= BROKERS_MAX:
+            fault = f"{BROKERS_MAX} broker names are here, which is the most"
+        elif said.name not in names and len(names) >= NAMES_OF_ADDRESS_MAX:
+            fault = f"{said.address} has {len(names)} broker names already, which is the most of one address"
+        if fault is not None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"register broker '{said.name}' failed: {fault}")
 
     def _forget_other_ids(self, broker: Broker, said: Registration) -> None:
         """A slave that became master: one address has one id."""
@@ -232,7 +256,8 @@ class Routes:
                 self._put_queues(topic, broker, _queues(broker.name, config, keep))
         if is_changed:
             for topic, mapping in said.mappings.items():
-                self._put_mapping(topic, mapping)
+                if self._mappings.put(broker.name, topic, mapping):
+                    self._topic_changed(topic)
 
     def _put_queues(self, topic: str, broker: Broker, queues: QueueData) -> None:
         by_broker = self._topics.get(topic)
@@ -243,13 +268,6 @@ class Routes:
             broker.topics.add(topic)
             self._topic_changed(topic)
 
-    def _put_mapping(self, topic: str, mapping: Mapping[str, Any]) -> None:
-        by_broker = self._mappings.setdefault(topic, {})
-        name = mapping.get("bname", "")
-        if by_broker.get(name) != mapping:
-            by_broker[name] = mapping
-            self._topic_changed(topic)
-
     def _drop_queues(self, topic: str, broker: Broker) -> None:
         broker.topics.discard(topic)
         by_broker = self._topics.get(topic)
@@ -257,11 +275,8 @@ class Routes:
             if not by_broker:
                 del self._topics[topic]
             self._topic_changed(topic)
-        mappings = self._mappings.get(topic)
-        if mappings is not None:
-            mappings.pop(broker.name, None)
-            if not mappings:
-                del self._mappings[topic]
+        if self._mappings.drop(broker.name, topic):
+            self._topic_changed(topic)
 
     def _note_life(self, said: Registration, connection: object, now: float) -> bool:
         key = (said.cluster, said.address)
@@ -336,7 +351,7 @@ class Routes:
 
     def _remove_broker(self, broker: Broker) -> None:
         del self._brokers[broker.name]
-        for topic in list(broker.topics):
+        for topic in broker.topics.union(self._mappings.topics_of(broker.name)):
             self._drop_queues(topic, broker)
         for cluster, names in list(self._clusters.items()):
             names.discard(broker.name)
@@ -405,7 +420,7 @@ class Routes:
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> int:
         """Take the topic away, from one cluster or from all; returns from how many broker names."""
-        names = set(self._topics.get(topic, ()))
+        names = {*self._topics.get(topic, ()), *(self._mappings.of_topic(topic) or ())}
         if cluster:
             names &= self._clusters.get(cluster, set())
         for name in names:
@@ -457,7 +472,7 @@ class Routes:
             broker_datas=brokers,
             queue_datas=list(by_broker.values()),
             filter_server_table=self._filter_servers_of(by_broker) if self._filter_servers else {},
-            topic_queue_mapping_by_broker=self._mappings.get(topic, UNSET),
+            topic_queue_mapping_by_broker=self._mappings.of_topic(topic) or UNSET,
         )
 
     def _filter_servers_of(self, names: Iterable[str]) -> dict[str, list[str]]:

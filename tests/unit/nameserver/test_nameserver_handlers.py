@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kourou.nameserver import handlers as handlers_module
+from kourou.nameserver import kv as kv_module
+from kourou.nameserver import routes as routes_module
 from kourou.protocol.bodies import (
     BrokerMemberGroupReply,
     ClusterInfo,
@@ -172,12 +173,43 @@ def test_a_wrong_crc_is_refused_and_nothing_is_registered(desk: Any) -> None:
 
 
 def test_there_is_a_most_of_brokers(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handlers_module, "BROKERS_MAX", 1)
+    monkeypatch.setattr(routes_module, "BROKERS_MAX", 1)
     desk.register("t", "u")
     reply = desk.register("t", "u", name="broker-b", address=B)
     assert reply.code == ResponseCode.SYSTEM_ERROR
-    assert "register broker failed" in (reply.remark or "")
+    assert "register broker 'broker-b' failed: 1 brokers are here" in (reply.remark or "")
     assert desk.register("t", "u", counter=2).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("mapping", [b"7", b'"x"', b"[]", b'{"currIdMap":{"a":1}}', b'{"totalQueues":-1}'])
+def test_a_registration_with_a_bad_static_topic_changes_nothing(desk: Any, mapping: bytes) -> None:
+    body = (
+        b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"t":{"topicName":"t"},"u":{"topicName":"u"}},'
+        b'"topicQueueMappingInfoMap":{"good":{},"stat":%b}}}'
+    )
+    reply = desk.register(body=body % mapping)
+    assert reply.code == ResponseCode.SYSTEM_ERROR
+    assert "static topic 'stat'" in (reply.remark or "")
+    assert desk.routes.broker_count == 0
+    assert desk.routes.members("broker-a") == {}
+    assert desk.routes.cluster_info() == ClusterInfo()
+    assert route(desk, "t") is None
+    assert desk.register(body=body % b"{}").code == ResponseCode.SUCCESS
+
+
+def test_the_order_configuration_never_outgrows_the_reply_to_a_registration(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kv_module, "VALUE_CHARACTERS_MAX", 2**20)
+    values = [
+        desk.ask(
+            RequestCode.PUT_KV_CONFIG, PutKv(namespace="ORDER_TOPIC_CONFIG", key=f"k{n}", value="v" * 2**17)
+        )
+        for n in range(40)
+    ]
+    assert [each.code for each in values].count(ResponseCode.SUCCESS) == 31
+    assert "'ORDER_TOPIC_CONFIG' would take" in (values[-1].remark or "")
+    assert desk.register("t", "u").code == ResponseCode.SUCCESS
 
 
 def test_a_broker_is_gone_as_soon_as_it_unregisters(desk: Any) -> None:

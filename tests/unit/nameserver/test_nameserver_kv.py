@@ -170,6 +170,49 @@ def test_there_is_a_most_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kv.get("n", "a") == "2"
 
 
+def test_a_namespace_has_a_most_of_bytes_as_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NAMESPACE_BYTES_MAX", 40)
+    files = SimulatedFiles()
+    kv = opened(files)
+    kv.put("n", "a", "1" * 20)
+    with pytest.raises(Refused, match="namespace 'n' would take 49 bytes, of 40 at most; delete some"):
+        kv.put("n", "b", "1" * 14)
+    with pytest.raises(Refused, match="namespace 'n' would take 68 bytes"):
+        kv.put("n", "a", "\0" * 10)
+    assert opened(files).namespace("n") == {"a": "1" * 20}
+    kv.put("m", "b", "1" * 20)
+    kv.put("n", "a", "2" * 20)
+
+
+def test_all_entries_together_have_a_most_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ALL_BYTES_MAX", 60)
+    kv = opened(SimulatedFiles())
+    kv.put("n", "a", "1" * 20)
+    with pytest.raises(Refused, match=r"all entries would take 6. bytes, of 60 at most"):
+        kv.put("m", "b", "1" * 20)
+    kv.delete("n", "a")
+    kv.put("m", "b", "1" * 20)
+
+
+def test_what_was_too_large_when_it_was_loaded_may_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = SimulatedFiles()
+    opened(files).put("n", "a", "1" * 50)
+    monkeypatch.setattr(module, "NAMESPACE_BYTES_MAX", 40)
+    kv = opened(files)
+    kv.put("n", "a", "1" * 45)
+    with pytest.raises(Refused, match="of 40 at most"):
+        kv.put("n", "a", "1" * 46)
+
+
+def test_names_of_emptied_namespaces_do_not_pile_up() -> None:
+    files = SimulatedFiles()
+    kv = opened(files)
+    for number in range(5):
+        kv.put(f"n{number}", "k", "v")
+        kv.delete(f"n{number}", "k")
+    assert json.loads(files.read(PATH)) == {"configTable": {"n4": {}}}
+
+
 def test_entries_are_written_to_the_log_without_control_characters(caplog: pytest.LogCaptureFixture) -> None:
     kv = opened(SimulatedFiles())
     kv.put("n", "k", "a\x1b[31m\nb")

@@ -52,6 +52,10 @@ def topic(**fields: Any) -> bytes:
     ).encode()
 
 
+def static(mapping: object, name: str = "s") -> bytes:
+    return RegisterBrokerBody(topic_table=TopicTable(topic_queue_mapping_info_map={name: mapping})).encode()
+
+
 def read(request: Command) -> Registration:
     return read_registration(request)
 
@@ -153,9 +157,19 @@ def test_names_that_real_brokers_have_are_taken(name: str) -> None:
     assert read(command(broker_name=name, cluster_name=name)).name == name
 
 
-@pytest.mark.parametrize("broker_id", [-1, 2**63])
-def test_an_impossible_broker_id_is_refused_by_name(broker_id: int) -> None:
-    with pytest.raises(Refused, match=str(broker_id)):
+@pytest.mark.parametrize("zone", ["a b", "z" * 256, "a\x1bb"])
+def test_an_illegal_zone_is_refused_by_name(zone: str) -> None:
+    with pytest.raises(Refused, match="zone"):
+        read(command(zone_name=zone))
+
+
+def test_a_broker_may_be_in_no_zone() -> None:
+    assert read(command(zone_name="")).zone == ""
+
+
+@pytest.mark.parametrize(("broker_id", "remark"), [(-1, "broker id -1"), (2**63, "brokerId")])
+def test_an_impossible_broker_id_is_refused_by_name(broker_id: int, remark: str) -> None:
+    with pytest.raises(Refused, match=remark):
         read(command(broker_id=broker_id))
 
 
@@ -177,6 +191,11 @@ def test_a_wrong_crc_is_refused_with_both_values() -> None:
             RegisterBrokerBody(topic_table=TopicTable(topic_config_table={"a/b": TopicConfig()})).encode(),
             "topic 'a/b'",
         ),
+        (static(7), "static topic 's': its mapping 7 is no object"),
+        (static({"currIdMap": {"0": "many"}}), "static topic 's'.*makes no sense"),
+        (static({"epoch": 2**63}), "static topic 's'.*makes no sense"),
+        (static({"totalQueues": 65_536}), "static topic 's'.*has 65536 queues"),
+        (static({}, name="a b"), "static topic 'a b'"),
         (RegisterBrokerBody(filter_server_list=["nowhere"]).encode(), "filter server .*nowhere"),
         (RegisterBrokerBody(filter_server_list=["h:1"] * 65).encode(), "65 filter servers"),
     ],

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kourou.errors import Refused
+from kourou.nameserver import mappings as mappings_module
+from kourou.nameserver import routes as module
 from kourou.nameserver.routes import Departure, Registration, Routes
 from kourou.protocol.bodies import ClusterInfo, DataVersion, QueueData, TopicConfig
 
@@ -309,6 +312,75 @@ def test_static_topics_pass_through(tables: Tables) -> None:
     tables.unregister([Departure(CLUSTER, "a", 0, A)])
     tables.come(topic("t"), topic("u"))
     assert not tables.route("t").topic_queue_mapping_by_broker  # type: ignore[union-attr]
+
+
+def test_a_static_topic_is_filed_under_the_broker_that_registered_it(tables: Tables) -> None:
+    tables.come(topic("t"), mappings={"t": {"bname": "somebody"}, "u": {}})
+    tables.come(topic("t"), topic("u"), name="b", address=B)
+    assert tables.route("t").topic_queue_mapping_by_broker == {"a": {"bname": "somebody"}}  # type: ignore[union-attr]
+    assert tables.route("u").topic_queue_mapping_by_broker == {"a": {}}  # type: ignore[union-attr]
+    tables.changed.clear()
+    tables.unregister([Departure(CLUSTER, "a", 0, A)])
+    assert {"t", "u"} <= set(tables.changed)
+    assert not tables.route("t").topic_queue_mapping_by_broker  # type: ignore[union-attr]
+    assert not tables.route("u").topic_queue_mapping_by_broker  # type: ignore[union-attr]
+
+
+def test_a_deleted_topic_takes_its_mapping_along(tables: Tables) -> None:
+    tables.come(topic("t"), mappings={"t": {}, "u": {}})
+    assert tables.delete_topic("u") == 1
+    assert tables.delete_topic("t") == 1
+    tables.come(topic("t"), topic("u"), counter=2)
+    assert not tables.route("t").topic_queue_mapping_by_broker  # type: ignore[union-attr]
+    assert not tables.route("u").topic_queue_mapping_by_broker  # type: ignore[union-attr]
+
+
+def test_one_broker_may_keep_only_so_much_of_static_topics(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mappings_module, "BROKER_BYTES_MAX", 60)
+    tables.come(mappings={"t": {"scope": "x" * 40}})
+    with pytest.raises(Refused, match=r"static topics take 1.. bytes: at most 60 are kept of one broker"):
+        tables.come(topic("u"), topic("v"), mappings={"u": {"scope": "x" * 40}}, counter=2)
+    assert tables.topics() == []
+    tables.come(topic("u"), topic("v"), mappings={"t": {"scope": "y" * 40}}, counter=2)
+    tables.come(topic("u"), topic("v"), name="b", address=B, mappings={"t": {"scope": "x" * 40}})
+
+
+def test_all_static_topics_together_have_a_most(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mappings_module, "ALL_BYTES_MAX", 60)
+    tables.come(mappings={"t": {"scope": "x" * 40}})
+    with pytest.raises(Refused, match=r"static topics of all brokers would take 1.. bytes: the most is 60"):
+        tables.come(name="b", address=B, mappings={"t": {"scope": "x" * 40}})
+    assert tables.members("b") == {}
+    tables.unregister([Departure(CLUSTER, "a", 0, A)])
+    tables.come(name="b", address=B, mappings={"t": {"scope": "x" * 40}})
+
+
+def test_one_address_has_only_so_many_names(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NAMES_OF_ADDRESS_MAX", 2)
+    tables.come(name="a")
+    tables.come(name="b")
+    with pytest.raises(Refused, match=f"'c' failed: {A} has 2 broker names already"):
+        tables.come(name="c")
+    assert tables.members("c") == {}
+    tables.come(name="b", counter=2)
+    tables.unregister([Departure(CLUSTER, "a", 0, A)])
+    tables.come(name="c")
+
+
+def test_broker_names_have_a_most_even_when_their_addresses_moved_on(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BROKERS_MAX", 2)
+    tables.come(name="a")
+    tables.come(name="b")
+    with pytest.raises(Refused, match="2 broker names are here"):
+        tables.come(name="c")
+    tables.come(name="a", address=B, id=1)
+    with pytest.raises(Refused, match="2 brokers are here"):
+        tables.come(name="a", address=C, id=2)
+    assert tables.members("a") == {0: A, 1: B}
 
 
 @pytest.mark.parametrize(
