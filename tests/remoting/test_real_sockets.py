@@ -419,3 +419,26 @@ def test_a_thousand_broken_frames_are_one_log_line(caplog: pytest.LogCaptureFixt
 def _rss() -> int:
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+def test_peers_that_do_not_read_hold_no_more_than_the_bound_together(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    reply_bytes = 8 << 20  # more than the system takes off our hands
+    config = ServerConfig(total_in_flight_bytes_max=4 * reply_bytes)
+    handlers = {BIG: lambda request, answer: answer(request.reply(body=bytes(reply_bytes)))}
+    with contextlib.ExitStack() as stack, serving(config, handlers, new_loop) as running:
+        for _ in range(30):
+            stuck = stack.enter_context(socket.socket())
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.connect(("127.0.0.1", running.port))
+            stuck.sendall(ask(BIG))
+        with running.connect() as honest:
+            honest.sendall(ask(ECHO, 2, b"still here"))
+            assert [r.body for r in replies(honest, 1)] == [b"still here"]
+            stuck_ones = running.on_loop(lambda: len(running.server.connections)) - 1
+        counters = running.on_loop(lambda: running.server.counters)
+        assert counters.requests == 31
+        assert 1 <= stuck_ones <= 3  # uvloop keeps a write whole until it is through: four are too many
+        assert counters.unread_bytes <= config.total_in_flight_bytes_max
+        assert counters.closed["crowded out"] == 30 - stuck_ones

@@ -10,6 +10,10 @@ A reply is encoded as its request was. Fields (`extFields`) are strings on the w
 `Command.parse` turns them into one of the typed structs of `headers.py`, straight from the JSON bytes, so
 that a send costs one typed decode and no dict. Real peers write numbers and booleans there too: those
 take the slower way through `Command.fields`.
+
+A field nobody asks for by name is skipped where it stands, whatever its name: that keeps nothing of it. How
+many there are and how they are named is checked when all of them are kept, in `Command.fields` and in
+binary headers. Of a field given twice the last one counts, either way.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ FLAG_REPLY: Final = 1
 FLAG_ONE_WAY: Final = 2
 
 FIELDS_MAX: Final = 64
-FIELD_NAME_BYTES_MAX: Final = 128
+FIELD_NAME_CHARACTERS_MAX: Final = 128
 
 _NO_FIELDS: Mapping[str, str] = {}
 
@@ -266,8 +270,12 @@ def _text(value: Any) -> str:
 
 
 def _named(key: str) -> bool:
-    if len(key) > FIELD_NAME_BYTES_MAX:
-        raise ProtocolError(f"field name of {len(key)} characters: at most {FIELD_NAME_BYTES_MAX} are taken")
+    if not 0 < len(key) <= FIELD_NAME_CHARACTERS_MAX:
+        raise ProtocolError(
+            f"field name of {len(key)} characters: 1 to {FIELD_NAME_CHARACTERS_MAX} are taken"
+        )
+    if "\0" in key:
+        raise ProtocolError(f"field name {key!r} has a zero character in it")
     return True
 
 
@@ -321,9 +329,10 @@ def _binary_fields(data: bytes, at: int, end: int) -> dict[str, str]:
     while at < end:
         key_length = _KEY_LENGTH.unpack_from(data, at)[0]
         at += 2
-        if not 0 < key_length <= FIELD_NAME_BYTES_MAX or at + key_length > end:
-            raise ProtocolError(f"binary header: field name of {key_length} bytes")
+        if key_length < 0 or at + key_length > end:
+            raise ProtocolError(f"binary header: field name of {key_length} bytes does not fit")
         key = data[at : at + key_length].decode()
+        _named(key)
         value, at = _sized_text(data, at + key_length)
         if at > end:
             raise ProtocolError(f"binary header: value of field '{key}' runs over the end")

@@ -33,34 +33,44 @@ class Answer:
 
     def __init__(self, connection: Connection, size: int, is_one_way: int) -> None:
         self.connection = connection
-        self._size = size  # > 0: counted as being worked on; 0: parked; -1: answered
+        # > 0: counted as being worked on; < 0: as parked; 0: nowhere; None: answered
+        self._size: int | None = size
         self._is_one_way = is_one_way
 
     def __call__(self, reply: Command | bytes) -> None:
         size = self._size
-        if size < 0:
+        if size is None:
             return
-        self._size = -1
+        self._size = None
         connection = self.connection
         if not connection.is_open:
             return
-        if size:
+        if size > 0:
             connection.settle(size)
+        elif size:
+            connection.unpark(-size)
         if not self._is_one_way:
             connection.send_frame(reply if type(reply) is bytes else encode_reply(reply))  # type: ignore[arg-type]
 
     def park(self) -> None:
-        """Wait without counting against the connection's bounds: a client parks one long poll per queue."""
+        """Let the request wait (a long poll): it no longer counts as being worked on.
+
+        So a client may park one for each of its queues and still be served; but it is not read from while
+        more than `parked_requests_max` of them wait, or `in_flight_bytes_max` bytes, and when all clients
+        together have parked too many bytes whoever has most is hung up on. A parked request counts its
+        whole frame until it is answered: do so in the end, and meanwhile keep no more of it than needed,
+        above all not its body.
+        """
         size = self._size
-        if size > 0:
-            self._size = 0
+        if size is not None and size > 0:
+            self._size = -size
             if self.connection.is_open:
-                self.connection.settle(size)
+                self.connection.park(size)
 
     @property
     def is_open(self) -> bool:
         """Whether an answer would still go anywhere."""
-        return self._size >= 0 and self.connection.is_open
+        return self._size is not None and self.connection.is_open
 
 
 Handler = Callable[[Command, Answer], None]

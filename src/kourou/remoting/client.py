@@ -28,9 +28,10 @@ from kourou.remoting.alarm import Alarm
 from kourou.remoting.answer import Handler
 from kourou.remoting.backoff import Backoff
 from kourou.remoting.config import MIB, ClientTls, ServerConfig
-from kourou.remoting.connection import Connection, Switchboard
+from kourou.remoting.connection import Connection
 from kourou.remoting.failures import in_words
 from kourou.remoting.limit import Limit
+from kourou.remoting.switchboard import Switchboard
 from kourou.remoting.tick import Tick
 from kourou.remoting.tls import client_context
 

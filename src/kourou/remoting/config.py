@@ -68,7 +68,7 @@ class ServerConfig:
     """One listening port, and how much its peers may take.
 
     `total_in_flight_bytes_max` bounds, each for itself, what all connections together have half received,
-    have asked and not been answered, and have not yet read.
+    have asked and not been answered, have parked, and have not yet read.
     """
 
     host: str = "127.0.0.1"
@@ -80,8 +80,9 @@ class ServerConfig:
     accepts_per_second_max: int = 500  # for one peer host; a second's worth may come at once
 
     frame_bytes_max: int = FRAME_BYTES_MAX
-    in_flight_bytes_max: int = 32 * MIB  # of one connection; a parked long poll does not count
-    in_flight_requests_max: int = 4096
+    in_flight_bytes_max: int = 32 * MIB  # of one connection; for those it has parked, once more
+    in_flight_requests_max: int = 4096  # a parked long poll does not count
+    parked_requests_max: int = 20_000
     total_in_flight_bytes_max: int = 256 * MIB
 
     first_frame_seconds: float = 10.0
@@ -110,6 +111,7 @@ class ServerConfig:
 _POSITIVE = (
     *("backlog", "connections_max", "connections_per_peer_max", "accepts_per_second_max"),
     *("frame_bytes_max", "in_flight_bytes_max", "in_flight_requests_max", "total_in_flight_bytes_max"),
+    "parked_requests_max",
     *("first_frame_seconds", "frame_seconds", "idle_seconds"),
     *("write_buffer_pause_bytes", "write_buffer_bytes_max", "write_stall_seconds"),
 )

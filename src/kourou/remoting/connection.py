@@ -1,8 +1,8 @@
 """One connection: bytes in, commands to the handler table, answers and requests of our own out.
 
 The same class serves an accepted connection (`server.py`) and one we made (`client.py`): either side may
-ask, either side answers. What all connections of one server or client have in common is their
-`Switchboard`.
+ask, either side answers. What all connections of one server or client have in common, sums and bounds
+among it, is their `Switchboard` (`switchboard.py`).
 
     received -> frames -> handler(request, answer) … answer(reply) -> _out --(end of tick)--> one write
                      \\-> reply -> pending.answer
@@ -12,20 +12,19 @@ Reading stops for as long as one of these holds, so that a peer is slowed down b
     BUSY       too many of its requests, or too many bytes of them, are unanswered
     UNREAD     it leaves too much of what we wrote unread
     CROWDED    all connections together have too many unanswered bytes
-    BACKLOG    answers to what was read already fill the write buffer; the rest of it waits its turn
+    BACKLOG    answers to what was read already fill the write buffer, or all that one tick may answer;
+               the rest of it waits its turn
+    PARKED     too many of its requests, or too many bytes of them, are parked (long polls)
     DRAINING   the server is about to stop
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar, cast
 
-from kourou.doors.clock import Clock
 from kourou.errors import ConnectionLost, ProtocolError, TimedOut
 from kourou.protocol.command import FLAG_ONE_WAY, FLAG_REPLY, Command, decode
 from kourou.protocol.frame import Frame, FrameReader
@@ -35,7 +34,6 @@ from kourou.remoting.alarm import Alarm
 from kourou.remoting.answer import (
     REQUEST_OVERHEAD_BYTES,
     Answer,
-    Handler,
     RunAnswers,
     RunHandler,
     is_foreseen,
@@ -43,91 +41,39 @@ from kourou.remoting.answer import (
     one_way,
     refusal,
 )
-from kourou.remoting.complaints import Complaints
-from kourou.remoting.config import ServerConfig
-from kourou.remoting.tick import Tick
+from kourou.remoting.switchboard import BACKLOG, BUSY, CROWDED, PARKED, UNREAD, Switchboard
 from kourou.remoting.watch import Watch
 
 T = TypeVar("T")
 
-BUSY, UNREAD, CROWDED, BACKLOG, DRAINING = 1, 2, 4, 8, 16
-
-READ_BYTES_MAX = 256 * 1024
 RUN_KEY_BYTES = 12
 """How much of a header says which run handler takes it: `{"code":310,`, as every known client begins."""
 TLS_HANDSHAKE = 0x16
-
-
-_NO_RUN_HANDLERS: Mapping[bytes, RunHandler] = {}
-
-
-class Switchboard:
-    """What the connections of one server or client share: whom they call, how much they may hold."""
-
-    def __init__(
-        self,
-        handlers: Mapping[int, Handler],
-        limits: ServerConfig,
-        *,
-        clock: Clock,
-        tick: Tick,
-        logger: logging.Logger,
-        closed: Callable[[Connection], None],
-        is_client: bool = False,
-        run_handlers: Mapping[bytes, RunHandler] = _NO_RUN_HANDLERS,
-    ) -> None:
-        self.handlers = dict(handlers)
-        self.run_handlers = dict(run_handlers)
-        self.limits = limits
-        self.clock = clock
-        self.tick = tick
-        self.complaints = Complaints(logger, clock)
-        self.closed = closed
-        self.is_client = is_client
-        # All reads are done with before the next begins, so one buffer serves every connection.
-        self.read_buffer = memoryview(bytearray(READ_BYTES_MAX))
-        self.connections: set[Connection] = set()
-        self.closed_by_reason: Counter[str] = Counter()
-        self.requests = self.bytes_in = self.bytes_out = 0
-        self.in_flight_bytes = 0
-        self.partial_bytes = 0
-        self.is_crowded = False
-        self.is_closed = False
-
-    def hold_all_back(self) -> None:
-        """Together they ask too much: read from nobody until half of it is answered."""
-        self.is_crowded = True
-        for connection in self.connections:
-            connection.pause(CROWDED)
-
-    def thin_out_the_crowd(self) -> None:
-        if self.in_flight_bytes * 2 <= self.limits.total_in_flight_bytes_max:
-            self.is_crowded = False
-            for connection in self.connections:
-                connection.resume(CROWDED)
-
-    def drop_largest(self, size: Callable[[Connection], int], reason: str) -> None:
-        """Too much is held for all together: whoever holds most goes."""
-        max(self.connections, key=size).abort(reason)
+WEIGH_BYTES = 16 * 1024
+"""Answers are weighed when so much of them has gathered since the last time, or is left unread: most ticks
+never get there. The sweep weighs the rest."""
 
 
 class Connection(asyncio.BufferedProtocol):
     """A peer, as handlers see it. Belongs to the event loop's thread."""
 
     __slots__ = (
-        *("_alarm", "_backlog", "_board", "_is_writable", "_on_close", "_out", "_out_bytes"),
-        *("_paused", "_pending", "_reader", "_reads_at_call", "_transport", "_why"),
-        *("bytes_out", "facts", "frames", "in_flight_bytes", "in_flight_requests", "is_open"),
-        *("local_host", "local_port", "packed_peer", "partial_bytes", "peer", "peer_host", "peer_port"),
-        *("reads", "watch", "writes"),
+        *("_alarm", "_backlog", "_backlog_bytes", "_board", "_is_writable", "_large_writes"),
+        *("_on_close", "_out", "_out_bytes", "_paused", "_pending", "_reader", "_reads_at_call"),
+        *("_transport", "_why", "bytes_out", "facts", "frames", "gathered_bytes"),
+        *("in_flight_bytes", "in_flight_requests", "is_open"),
+        *("local_host", "local_port", "packed_peer", "parked_bytes", "parked_requests", "partial_bytes"),
+        *("peer", "peer_host", "peer_port", "reads", "unread_bytes", "watch", "writes"),
     )
 
     def __init__(self, board: Switchboard, host: str, port: int) -> None:
         self._board = board
         self._reader = FrameReader()
         self._backlog: list[Frame] = []
+        self._backlog_bytes = 0
         self._out: list[bytes] = []
         self._out_bytes = 0
+        self._large_writes: list[tuple[int, int]] = []  # where in all bytes out they begin and end
         self._paused = 0
         self._pending = Pending()
         self._reads_at_call = 0
@@ -146,6 +92,11 @@ class Connection(asyncio.BufferedProtocol):
         """Whatever a handler wants to remember about this peer."""
         self.frames = self.reads = self.writes = self.bytes_out = 0
         self.in_flight_requests = self.in_flight_bytes = self.partial_bytes = 0
+        self.parked_requests = self.parked_bytes = 0
+        self.gathered_bytes = 0
+        """What this tick has still to write, when last weighed."""
+        self.unread_bytes = 0
+        """What is kept here until the peer reads, when last weighed: answers, and requests put off."""
         self.watch = Watch(board.clock.monotonic())
 
     def __repr__(self) -> str:
@@ -188,11 +139,12 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Hang up at once; what is waiting is lost."""
+        """Hang up at once; what is waiting is lost, and counts no more."""
         self._why = self._why or reason
-        self._out.clear()
-        if self._transport is not None:
-            self._transport.abort()
+        self._drop_all()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
 
     @property
     def is_writable(self) -> bool:
@@ -246,7 +198,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle(self, frames: list[Frame]) -> None:
         if self._backlog:
-            self._backlog += frames
+            self._put_off(frames)
+        elif self._board.is_spent:
+            self._put_off(frames)
+            self._board.stand_in_line(self)
         elif self._board.run_handlers:
             self._handle_runs(frames)
         else:
@@ -270,7 +225,8 @@ class Connection(asyncio.BufferedProtocol):
                 at += self._handle_run(run_handler, frames[at:end])
                 self._handle_one_by_one(frames[at : min(at + 1, end)])
                 at = min(at + 1, end)
-        self._backlog += frames[at:]
+        if at < len(frames):
+            self._put_off(frames[at:])
 
     def _handle_run(self, run_handler: RunHandler, frames: list[Frame]) -> int:
         answers = RunAnswers(self)
@@ -291,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         requests = requests_bytes = 0  # added up here: four counters less to touch for each request
         try:
             for number, frame in enumerate(frames):
-                if self._out_bytes > out_bytes_max:
+                if self._out_bytes > out_bytes_max or self._why:
                     self._put_off(frames[number:])
                     break
                 size = len(frame.header) + len(frame.body)
@@ -331,12 +287,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def _put_off(self, frames: list[Frame]) -> None:
         """A few hundred bytes of pull requests may ask for megabytes: first see some of them go."""
-        self._backlog = frames
+        if self._why:
+            return
+        self._backlog += frames
+        self._backlog_bytes += sum(
+            len(each.header) + len(each.body) + REQUEST_OVERHEAD_BYTES for each in frames
+        )
         self.pause(BACKLOG)
+        self._weigh_and_check()
 
-    def _take_up_backlog(self) -> None:
+    def take_up_backlog(self) -> None:
+        """Go on with what was put off, as far as there is room now."""
         if self._backlog and self._is_writable and self.is_open and not self._why:
             backlog, self._backlog = self._backlog, []
+            self._backlog_bytes = 0
+            self.weigh()
             try:
                 self._handle(backlog)
             except ProtocolError as error:
@@ -356,8 +321,7 @@ class Connection(asyncio.BufferedProtocol):
         self.partial_bytes = size
         if size > board.limits.frame_bytes_max:
             raise ProtocolError(f"frame of more than {board.limits.frame_bytes_max} bytes")
-        if board.partial_bytes > board.limits.total_in_flight_bytes_max:
-            board.drop_largest(lambda connection: connection.partial_bytes, "crowded out")
+        board.check_partial()
 
     def _hang_up_on(self, error: ProtocolError, data: bytes) -> None:
         what = str(error)
@@ -377,6 +341,8 @@ class Connection(asyncio.BufferedProtocol):
             self._board.tick.flush_at_end(self.flush)
         out.append(frame)
         self._out_bytes += len(frame)
+        if self._out_bytes > self.gathered_bytes + WEIGH_BYTES:
+            self._weigh_and_check()
 
     def flush(self) -> None:
         """One write for all that has gathered."""
@@ -388,15 +354,20 @@ class Connection(asyncio.BufferedProtocol):
         out.clear()
         self._out_bytes = 0
         if self.is_open and not self._why:
+            size = len(data)
             self.writes += 1
-            self.bytes_out += len(data)
-            self._board.bytes_out += len(data)
+            self.bytes_out += size
+            self._board.bytes_out += size
+            if size > WEIGH_BYTES:
+                self._large_writes.append((self.bytes_out - size, self.bytes_out))
             transport.write(data)
             if self._backlog and self._is_writable:
-                self._board.tick.at_end(self._take_up_backlog)
+                self._board.tick.at_end(self.take_up_backlog)
+        if self.unread_bytes or transport.get_write_buffer_size() > WEIGH_BYTES:
+            self._weigh_and_check()
 
     def settle(self, size: int, requests: int = 1) -> None:
-        """A request that counted `size`, or several that did so together, is answered or parked."""
+        """A request that counted `size`, or several that did so together, is answered."""
         board = self._board
         self.in_flight_requests -= requests
         self.in_flight_bytes -= size
@@ -410,6 +381,59 @@ class Connection(asyncio.BufferedProtocol):
                 self.resume(BUSY)
         if board.is_crowded:
             board.thin_out_the_crowd()
+
+    def park(self, size: int) -> None:
+        """A request that counted `size` waits from now on, and counts among those that do."""
+        self.settle(size)
+        board = self._board
+        self.parked_requests += 1
+        self.parked_bytes += size
+        board.parked_bytes += size
+        limits = board.limits
+        if (
+            self.parked_requests > limits.parked_requests_max
+            or self.parked_bytes > limits.in_flight_bytes_max
+        ):
+            self.pause(PARKED)
+        board.check_parked()
+
+    def unpark(self, size: int) -> None:
+        """A parked request that counted `size` is answered."""
+        self.parked_requests -= 1
+        self.parked_bytes -= size
+        self._board.parked_bytes -= size
+        if self._paused & PARKED:
+            limits = self._board.limits
+            if (
+                self.parked_requests * 2 <= limits.parked_requests_max
+                and self.parked_bytes * 2 <= limits.in_flight_bytes_max
+            ):
+                self.resume(PARKED)
+
+    def weigh(self) -> None:
+        """Bring what the board knows of unread bytes up to date."""
+        board = self._board
+        gathered = self._out_bytes
+        unread = self._written_bytes() + gathered + self._backlog_bytes
+        board.gathered_bytes += gathered - self.gathered_bytes
+        board.unread_bytes += unread - self.unread_bytes
+        self.gathered_bytes = gathered
+        self.unread_bytes = unread
+
+    def _written_bytes(self) -> int:
+        """What the transport keeps. uvloop's keeps a write whole until the last byte of it has gone."""
+        buffered = self.write_buffer_bytes
+        writes = self._large_writes
+        if not writes:
+            return buffered
+        gone = self.bytes_out - buffered
+        while writes and writes[0][1] <= gone:
+            del writes[0]
+        return buffered + max(0, gone - writes[0][0]) if writes else buffered
+
+    def _weigh_and_check(self) -> None:
+        self.weigh()
+        self._board.check_unread()
 
     # ------------------------------------------------------------------------------------- back-pressure
 
@@ -435,7 +459,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_writable = True
         self.resume(UNREAD)
         if self._backlog:
-            self._board.tick.at_end(self._take_up_backlog)
+            self._board.tick.at_end(self.take_up_backlog)
 
     # ------------------------------------------------------------------------------- beginning and end
 
@@ -467,13 +491,10 @@ class Connection(asyncio.BufferedProtocol):
         self.is_open = False
         board = self._board
         board.connections.discard(self)
-        board.in_flight_bytes -= self.in_flight_bytes
-        board.partial_bytes -= self.partial_bytes
-        self.in_flight_bytes = self.in_flight_requests = self.partial_bytes = 0
+        self._transport = None
+        self._drop_all()
         self._why = self._why or ("peer" if exc is None else "reset")
         board.closed_by_reason[self._why] += 1
-        self._out.clear()
-        self._backlog = []
         self._alarm.off()
         self._pending.fail_all(self._lost())
         board.closed(self)
@@ -482,6 +503,21 @@ class Connection(asyncio.BufferedProtocol):
             self._tell(callback, self)
         if board.is_crowded:
             board.thin_out_the_crowd()
+
+    def _drop_all(self) -> None:
+        """Let go of all that is held for this peer, and count it no more."""
+        self._out.clear()
+        self._backlog = []
+        self._large_writes.clear()
+        self._out_bytes = self._backlog_bytes = 0
+        board = self._board
+        board.gathered_bytes -= self.gathered_bytes
+        board.unread_bytes -= self.unread_bytes
+        board.in_flight_bytes -= self.in_flight_bytes
+        board.partial_bytes -= self.partial_bytes
+        board.parked_bytes -= self.parked_bytes
+        self.gathered_bytes = self.unread_bytes = self.partial_bytes = 0
+        self.in_flight_bytes = self.in_flight_requests = self.parked_bytes = self.parked_requests = 0
 
     def _tell(self, callback: Callable[[T], None], what: T) -> None:
         """A callback that fails is its owner's trouble: not this connection's, nor the other callbacks'."""

@@ -18,7 +18,8 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
-from kourou.remoting.connection import READ_BYTES_MAX, TLS_HANDSHAKE, Connection
+from kourou.remoting.connection import TLS_HANDSHAKE, Connection
+from kourou.remoting.switchboard import READ_BYTES_MAX
 from kourou.remoting.tls import Certificates
 
 

@@ -19,8 +19,9 @@ from kourou.remoting.address import format_address, plain_host
 from kourou.remoting.admission import Admission
 from kourou.remoting.answer import Answer, Handler, RunHandler
 from kourou.remoting.config import ServerConfig
-from kourou.remoting.connection import DRAINING, Connection, Switchboard
+from kourou.remoting.connection import Connection
 from kourou.remoting.first_byte import FirstByte
+from kourou.remoting.switchboard import DRAINING, Switchboard
 from kourou.remoting.tick import Tick
 from kourou.remoting.tls import Certificates
 
@@ -47,6 +48,8 @@ class Counters:
     bytes_in: int = 0
     bytes_out: int = 0
     in_flight_bytes: int = 0
+    parked_bytes: int = 0
+    unread_bytes: int = 0
 
 
 class Server:
@@ -146,6 +149,8 @@ class Server:
             bytes_in=board.bytes_in,
             bytes_out=board.bytes_out,
             in_flight_bytes=board.in_flight_bytes,
+            parked_bytes=board.parked_bytes,
+            unread_bytes=board.unread_bytes,
         )
 
     def reload_certificates(self) -> None:
@@ -190,16 +195,14 @@ class Server:
 
     def _sweep(self) -> None:
         now = self._clock.monotonic()
-        unread = 0
         for connection in list(self.connections):
             reason = connection.watch.overdue(connection, now, self._config)
             if reason is not None:
                 logger.debug("%s closes the connection from %s: %s", self.name, connection.peer, reason)
                 connection.abort(reason)
             else:
-                unread += connection.write_buffer_bytes
-        if unread > self._config.total_in_flight_bytes_max:
-            self._board.drop_largest(lambda each: each.write_buffer_bytes, "crowded out")
+                connection.weigh()
+        self._board.check_unread()
 
     def _look_at_certificates(self) -> None:
         assert self._certificates is not None

@@ -31,7 +31,7 @@ def test_a_broker_starts_again_whatever_it_was_asked(data: st.DataObject) -> Non
             peer.begin(Command(int(code), {name: str(value) for name, value in fields.items()}, b"x"))
         world.stop()
         world.start()
-        assert world.connect().send().code == ResponseCode.SUCCESS
+        assert world.connect().send("never-seen-before").code == ResponseCode.SUCCESS
     finally:
         world.close()
 

@@ -20,10 +20,17 @@ class Line:
     def __init__(self) -> None:
         self.is_open = True
         self.settled: list[int] = []
+        self.parked: list[int] = []
         self.sent: list[bytes] = []
 
     def settle(self, size: int) -> None:
         self.settled.append(size)
+
+    def park(self, size: int) -> None:
+        self.parked.append(size)
+
+    def unpark(self, size: int) -> None:
+        self.parked.remove(size)
 
     def send_frame(self, frame: bytes) -> None:
         self.sent.append(frame)
@@ -41,14 +48,25 @@ def test_an_answer_is_sent_once_and_settles_its_request_once() -> None:
     assert (line.sent, line.settled) == ([b"frame"], [100])
 
 
-def test_a_parked_request_is_settled_when_parked_and_answered_later() -> None:
+def test_a_parked_request_counts_as_parked_until_it_is_answered() -> None:
     line = Line()
     answer = Answer(line, 100, 0)  # type: ignore[arg-type]
     answer.park()
     answer.park()
-    assert (line.sent, line.settled) == ([], [100])
+    assert answer.is_open
+    assert (line.sent, line.settled, line.parked) == ([], [], [100])
     answer(b"frame")
-    assert (line.sent, line.settled) == ([b"frame"], [100])
+    answer(b"again")
+    assert (line.sent, line.settled, line.parked) == ([b"frame"], [], [])
+    assert not answer.is_open
+
+
+def test_a_request_that_counts_nowhere_can_be_parked_and_answered() -> None:
+    line = Line()
+    answer = Answer(line, 0, 0)  # type: ignore[arg-type]
+    answer.park()
+    answer(b"frame")
+    assert (line.sent, line.settled, line.parked) == ([b"frame"], [], [])
 
 
 def test_a_one_way_request_is_settled_and_not_answered() -> None:

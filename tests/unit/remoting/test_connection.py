@@ -344,7 +344,7 @@ async def test_too_many_unanswered_bytes_stop_the_reading() -> None:
 
 
 @on_a_loop
-async def test_parked_requests_do_not_count() -> None:
+async def test_parked_requests_do_not_count_as_being_worked_on() -> None:
     world = World()
     await world.serve(config=ServerConfig(in_flight_requests_max=10))
     peer = await world.peer()

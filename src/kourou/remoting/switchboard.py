@@ -1,0 +1,151 @@
+"""What the connections of one server or client share: whom they call, and how much they may hold together.
+
+Each of these sums has the same bound, `total_in_flight_bytes_max`:
+
+    partial_bytes     half received frames             above it, whoever holds most is hung up on
+    in_flight_bytes   requests being worked on         above it, nobody is read from until half is done
+    parked_bytes      requests that wait (long polls)  above it, whoever holds most is hung up on
+    unread_bytes      answers gathered or not yet      above it, whoever holds most is hung up on
+                      taken, and what was put off
+
+A few hundred bytes of requests may ask for megabytes, so one tick answers an eighth of the bound and no
+more: then everybody stands in line, first come first served, until what was answered has been written.
+Together with hanging up at once, not at the next sweep, this keeps `unread_bytes` where it belongs however
+many peers ask and do not read.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from kourou.doors.clock import Clock
+from kourou.remoting.answer import Handler, RunHandler
+from kourou.remoting.complaints import Complaints
+from kourou.remoting.config import ServerConfig
+from kourou.remoting.tick import Tick
+
+if TYPE_CHECKING:
+    from kourou.remoting.connection import Connection
+
+BUSY, UNREAD, CROWDED, BACKLOG, PARKED, DRAINING = 1, 2, 4, 8, 16, 32
+"""Why a connection is not read from; `connection.py` tells them apart."""
+
+READ_BYTES_MAX = 256 * 1024
+TICK_SHARE = 8
+"""One tick answers this part of what may be unread; hanging up on somebody frees as much, so that the next
+time is as far away."""
+
+_NO_RUN_HANDLERS: Mapping[bytes, RunHandler] = {}
+_partial_bytes = attrgetter("partial_bytes")
+_parked_bytes = attrgetter("parked_bytes")
+
+
+class Switchboard:
+    """The handlers, the sums over all connections, and what happens when one of these is too large."""
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        limits: ServerConfig,
+        *,
+        clock: Clock,
+        tick: Tick,
+        logger: logging.Logger,
+        closed: Callable[[Connection], None],
+        is_client: bool = False,
+        run_handlers: Mapping[bytes, RunHandler] = _NO_RUN_HANDLERS,
+    ) -> None:
+        self.handlers = dict(handlers)
+        self.run_handlers = dict(run_handlers)
+        self.limits = limits
+        self.clock = clock
+        self.tick = tick
+        self.complaints = Complaints(logger, clock)
+        self.closed = closed
+        self.is_client = is_client
+        # All reads are done with before the next begins, so one buffer serves every connection.
+        self.read_buffer = memoryview(bytearray(READ_BYTES_MAX))
+        self.connections: set[Connection] = set()
+        self.closed_by_reason: Counter[str] = Counter()
+        self.requests = self.bytes_in = self.bytes_out = 0
+        self.in_flight_bytes = self.partial_bytes = self.parked_bytes = 0
+        self.unread_bytes = 0
+        self.gathered_bytes = 0
+        """The part of `unread_bytes` that this tick has still to write."""
+        self.is_crowded = False
+        self.is_spent = False
+        """This tick has answered as much as one may: whoever asks now stands in line."""
+        self.is_closed = False
+        # A client refuses each call that would wait behind too much (`client.py`), and hangs up on no server.
+        self._unread_bytes_max = math.inf if is_client else limits.total_in_flight_bytes_max
+        self._line: dict[Connection, None] = {}  # in order, each once
+
+    def hold_all_back(self) -> None:
+        """Together they ask too much: read from nobody until half of it is answered."""
+        self.is_crowded = True
+        for connection in self.connections:
+            connection.pause(CROWDED)
+
+    def thin_out_the_crowd(self) -> None:
+        if self.in_flight_bytes * 2 <= self.limits.total_in_flight_bytes_max:
+            self.is_crowded = False
+            for connection in self.connections:
+                connection.resume(CROWDED)
+
+    # ---------------------------------------------------------------------------------- too much is held
+
+    def check_partial(self) -> None:
+        """To be called when `partial_bytes` has grown."""
+        if self.partial_bytes > self.limits.total_in_flight_bytes_max:
+            self._drop_largest(_partial_bytes, _partial_bytes)
+
+    def check_parked(self) -> None:
+        """To be called when `parked_bytes` has grown."""
+        if self.parked_bytes > self.limits.total_in_flight_bytes_max:
+            self._drop_largest(_parked_bytes, _parked_bytes)
+
+    def check_unread(self) -> None:
+        """To be called when `unread_bytes` has grown."""
+        if self.gathered_bytes * TICK_SHARE > self._unread_bytes_max and not self.is_spent:
+            self.is_spent = True
+            self.tick.flush_at_end(self._let_the_line_move)
+        if self.unread_bytes > self._unread_bytes_max:
+            for connection in self.connections:  # much may have been taken since it was last weighed
+                connection.weigh()
+            self._drop_largest(_left_unread, attrgetter("unread_bytes"))
+
+    def _drop_largest(self, size: Callable[[Connection], float], total: Callable[[Switchboard], int]) -> None:
+        """Hang up on those who hold most, until there is some room again: looking at all takes its time."""
+        enough = self.limits.total_in_flight_bytes_max * (TICK_SHARE - 1) // TICK_SHARE
+        if total(self) > enough:
+            for connection in sorted(self.connections, key=size, reverse=True):
+                connection.abort("crowded out")
+                if total(self) <= enough:
+                    break
+
+    # ------------------------------------------------------------------------------------ turn by turn
+
+    def stand_in_line(self, connection: Connection) -> None:
+        """Let it take up its backlog in a later tick, after those who came before."""
+        self._line[connection] = None
+
+    def _let_the_line_move(self) -> None:
+        """All is written; in the next tick, after its reads, the first in line may ask again."""
+        self.tick.at_end(self._serve_the_line)
+
+    def _serve_the_line(self) -> None:
+        self.is_spent = False
+        while self._line and not self.is_spent:
+            connection = next(iter(self._line))
+            del self._line[connection]
+            connection.take_up_backlog()
+
+
+def _left_unread(connection: Connection) -> float:
+    """How much it is to blame for: what this tick has gathered for it, it has had no time to read."""
+    return connection.unread_bytes - connection.gathered_bytes / 2

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import pytest
+
+from kourou.protocol.command import Command
+from kourou.remoting.answer import Answer
+from kourou.remoting.config import ServerConfig
+from kourou.remoting.server import Connection
+from kourou.remoting.switchboard import TICK_SHARE
+from tests.unit.remoting.simulated_world import ECHO, PARK, Peer, World, ask, on_a_loop, turns
+
+BOUND = 1_000_000
+TICK_BYTES = BOUND // TICK_SHARE
+REPLY_BYTES = 50_000
+
+
+class Pulled(World):
+    """A server that gives much for little, and notes how much was unread at any time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handled: list[Connection] = []
+        self.most_unread = 0
+
+    async def serve_much(self, write_buffer_pause_bytes: int = BOUND) -> None:
+        config = ServerConfig(
+            total_in_flight_bytes_max=BOUND, write_buffer_pause_bytes=write_buffer_pause_bytes
+        )
+        await self.serve({ECHO: self._give_much, PARK: self.handlers[PARK]}, config)
+
+    async def peers(self, count: int, *, reading: bool) -> list[Peer]:
+        peers = [await self.peer() for _ in range(count)]
+        for peer in peers if not reading else []:
+            peer.transport.pause_reading()
+        return peers
+
+    def _give_much(self, request: Command, answer: Answer) -> None:
+        self.handled.append(answer.connection)
+        answer(request.reply(body=bytes(REPLY_BYTES)))
+        self.note_unread()
+
+    def note_unread(self) -> None:
+        """Counted here, not where the server counts: what is gathered and what is written."""
+        unread = sum(each.write_buffer_bytes + sum(map(len, each._out)) for each in self.accepted)
+        self.most_unread = max(self.most_unread, unread)
+
+
+@on_a_loop
+async def test_the_bound_on_unread_bytes_holds_however_many_ask_and_do_not_read() -> None:
+    world = Pulled()
+    await world.serve_much()
+    peers = await world.peers(100, reading=False)
+    for peer in peers:
+        peer.transport.write(ask(ECHO).encode())
+    for _ in range(200):
+        await turns(1)
+        world.note_unread()
+    assert len(world.handled) == 100
+    assert world.most_unread <= BOUND + REPLY_BYTES + 1000
+    dropped = world.server.counters.closed["crowded out"]
+    assert 100 - BOUND // REPLY_BYTES <= dropped <= 100 - (BOUND - TICK_BYTES) // REPLY_BYTES + 3
+    assert 0 < world.server.counters.unread_bytes <= BOUND
+
+
+@on_a_loop
+async def test_the_bound_holds_when_all_parked_requests_are_answered_at_once() -> None:
+    world = Pulled()
+    await world.serve_much()
+    for peer in await world.peers(100, reading=False):
+        await peer.send(ask(PARK))
+    assert len(world.kept) == 100
+    for request, answer in world.kept:
+        answer(request.reply(body=bytes(REPLY_BYTES)))
+        world.note_unread()
+    await turns()
+    assert world.most_unread <= BOUND + REPLY_BYTES + 1000
+    assert world.server.counters.closed["crowded out"] >= 100 - BOUND // REPLY_BYTES
+    assert world.server.counters.parked_bytes == 0
+
+
+@on_a_loop
+async def test_whoever_reads_is_served_while_others_do_not() -> None:
+    world = Pulled()
+    await world.serve_much()
+    [honest] = await world.peers(1, reading=True)
+    for number, stuck in enumerate(await world.peers(100, reading=False)):
+        stuck.transport.write(ask(ECHO).encode())
+        await honest.send(ask(ECHO, number))
+    assert [r.opaque for r in honest.replies] == list(range(100))
+
+
+@on_a_loop
+async def test_what_was_only_just_answered_is_held_less_against_a_peer_than_what_it_left_unread() -> None:
+    world = Pulled()
+    await world.serve_much()
+    [honest] = await world.peers(1, reading=True)
+    stuck_peers = await world.peers(BOUND // REPLY_BYTES - 1, reading=False)
+    for stuck in stuck_peers:
+        await stuck.send(ask(ECHO))
+    await honest.send(ask(ECHO, 1_000_000))  # a little larger than what any other holds, and too much
+    assert len(honest.replies) == 1
+    assert any(stuck.is_lost for stuck in stuck_peers)
+
+
+@on_a_loop
+async def test_one_tick_answers_its_share_and_the_others_get_theirs_in_the_order_they_came() -> None:
+    world = Pulled()
+    await world.serve_much()
+    peers = await world.peers(20, reading=True)
+    in_order = sorted(world.accepted, key=lambda each: each.peer_port)
+    for peer in peers:
+        peer.transport.write(ask(ECHO, 1).encode() + ask(ECHO, 2).encode())
+    while not world.handled:
+        await turns(1)
+    assert 1 <= len(world.handled) * REPLY_BYTES - TICK_BYTES <= 2 * REPLY_BYTES
+    await turns(100)
+    assert [[r.opaque for r in peer.replies] for peer in peers] == [[1, 2]] * 20
+    assert world.handled == [each for each in in_order for _ in range(2)]
+    assert not any(each.is_held_back or each.is_working for each in world.accepted)
+    assert world.server.counters.closed == {}
+
+
+@on_a_loop
+async def test_what_is_written_is_gathered_no_more_and_what_is_read_counts_no_more() -> None:
+    world = Pulled()
+    await world.serve_much()
+    for peer in await world.peers(100, reading=True):
+        await peer.send(ask(ECHO))
+        assert world.server._board.gathered_bytes == 0
+        assert len(peer.replies) == 1
+    assert world.server.counters.closed == {}
+    await world.pass_time(1)
+    assert world.server.counters.unread_bytes == 0
+
+
+@on_a_loop
+async def test_the_requests_put_off_count_until_they_are_taken_up() -> None:
+    world = Pulled()
+    await world.serve_much(write_buffer_pause_bytes=60_000)
+    [peer] = await world.peers(1, reading=False)
+    await peer.send(*(ask(ECHO, number, bytes(10_000)) for number in range(10)))
+    [accepted] = world.accepted
+    waiting = 10 - len(world.handled)
+    assert waiting >= 7
+    assert world.server.counters.unread_bytes - accepted.write_buffer_bytes > waiting * 10_000
+    peer.transport.resume_reading()
+    await turns(200)
+    assert len(peer.replies) == 10
+    await world.pass_time(1)
+    assert world.server.counters.unread_bytes == 0
+
+
+@on_a_loop
+async def test_nothing_more_is_done_for_a_peer_that_was_hung_up_on() -> None:
+    world = Pulled()
+    await world.serve_much(write_buffer_pause_bytes=BOUND * 2)
+    [peer] = await world.peers(1, reading=False)
+    await peer.send(*(ask(ECHO, number) for number in range(500)))
+    assert peer.is_lost
+    assert len(world.handled) <= BOUND // REPLY_BYTES + 1
+    assert world.server.counters.unread_bytes == 0
+
+
+@on_a_loop
+async def test_half_received_frames_are_bounded_also_when_all_arrive_in_one_tick() -> None:
+    world = Pulled()
+    await world.serve_much()
+    for peer in await world.peers(100, reading=True):
+        peer.transport.write(ask(ECHO, 1, bytes(200_000)).encode()[:50_000])
+    await turns()
+    assert world.server._board.partial_bytes <= BOUND
+    assert BOUND // 2 < sum(each.partial_bytes for each in world.accepted) <= BOUND
+
+
+@on_a_loop
+async def test_when_all_together_have_parked_too_much_whoever_has_most_is_closed() -> None:
+    world = Pulled()
+    await world.serve_much()
+    modest, greedy, last = await world.peers(3, reading=True)
+    await modest.send(ask(PARK, 1, bytes(200_000)))
+    for number in range(4):
+        await greedy.send(ask(PARK, number, bytes(150_000)))
+    await last.send(ask(PARK, 1, bytes(250_000)))
+    assert [peer.is_lost for peer in (modest, greedy, last)] == [False, True, False]
+    for request, answer in world.kept:
+        answer(request.reply())
+    await turns()
+    assert [len(peer.replies) for peer in (modest, greedy, last)] == [1, 0, 1]
+    assert world.server.counters.parked_bytes == 0
+
+
+@pytest.mark.parametrize(("requests", "body_bytes"), [(10, 0), (1000, 10_000)])
+@on_a_loop
+async def test_a_peer_that_parks_too_much_is_not_read_from_until_half_is_answered(
+    requests: int, body_bytes: int
+) -> None:
+    world = World()
+    await world.serve(config=ServerConfig(parked_requests_max=requests, in_flight_bytes_max=110_000))
+    peer = await world.peer()
+    for number in range(15):
+        await peer.send(ask(PARK, number, bytes(body_bytes)))
+    assert len(world.kept) == 11
+    [accepted] = world.accepted
+    assert accepted.is_held_back
+    for request, answer in world.kept[:5]:
+        answer(request.reply())
+    await turns()
+    assert len(world.kept) == 11  # six still wait
+    world.kept[5][1](world.kept[5][0].reply())
+    await turns()
+    assert len(world.kept) == 15
+    assert not accepted.is_held_back
+    assert accepted.parked_requests == 9
