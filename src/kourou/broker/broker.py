@@ -18,8 +18,35 @@ from kourou.broker.address_list import AddressList, list_url
 from kourou.broker.advertised import Advertised
 from kourou.broker.background import BackgroundThread
 from kourou.broker.config import BrokerConfig
+from kourou.broker.delays import Delays
 from kourou.broker.groups import Groups
+from kourou.broker.handlers.cleaning import (
+    CleanLogHandler,
+    CleanQueuesHandler,
+    CleanTopicsHandler,
+    DeleteTopicHandler,
+)
 from kourou.broker.handlers.clients import HeartbeatHandler, MemberListHandler, UnregisterHandler
+from kourou.broker.handlers.figures import (
+    AllTopicsHandler,
+    ConsumeStatsHandler,
+    GetTopicHandler,
+    RuntimeInfoHandler,
+    TopicStatsHandler,
+)
+from kourou.broker.handlers.filters import CheckClientHandler
+from kourou.broker.handlers.groups import (
+    AllGroupsHandler,
+    AllOffsetsHandler,
+    ConsumerConnectionsHandler,
+    DeleteGroupHandler,
+    GetGroupHandler,
+    GroupsOfTopicHandler,
+    ProducerConnectionsHandler,
+    ResetOffsetHandler,
+    SaveGroupHandler,
+)
+from kourou.broker.handlers.locks import LockHandler, UnlockHandler
 from kourou.broker.handlers.offsets import (
     EarliestTimeHandler,
     MaxOffsetHandler,
@@ -29,16 +56,27 @@ from kourou.broker.handlers.offsets import (
     UpdateOffsetHandler,
 )
 from kourou.broker.handlers.pull import PullHandler
+from kourou.broker.handlers.query import QueryConsumeQueueHandler, QueryMessageHandler, ViewMessageHandler
+from kourou.broker.handlers.recall import RecallHandler
+from kourou.broker.handlers.reply import ReplyHandler
 from kourou.broker.handlers.send import SendHandler
+from kourou.broker.handlers.send_back import SendBackHandler
 from kourou.broker.handlers.send_run import RUN_KEY, SendRunHandler
 from kourou.broker.handlers.topics import CreateTopicHandler
+from kourou.broker.handlers.transactions import EndTransactionHandler
+from kourou.broker.later import Later
+from kourou.broker.locks import QueueLocks
 from kourou.broker.long_poll import LongPoll
 from kourou.broker.members import Members
 from kourou.broker.offsets import CommittedOffsets
+from kourou.broker.rates import Rates
 from kourou.broker.registration import Registration
+from kourou.broker.retries import Retries
 from kourou.broker.state_file import StateFile
 from kourou.broker.stats import Stats
+from kourou.broker.timers import Timers
 from kourou.broker.topics import Topics
+from kourou.broker.transactions import Transactions
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, Timer
 from kourou.doors.files import Files
@@ -102,9 +140,45 @@ class Broker:
         self.topics = Topics(config, StateFile(files, f"{folder}/topics.json"), clock, at_end)
         self.groups = Groups(config, StateFile(files, f"{folder}/subscriptionGroup.json"), clock, at_end)
         self.offsets = CommittedOffsets(StateFile(files, f"{folder}/consumerOffset.json"))
-        self.members = Members(clock, notify=config.notify_members_changed)
+        self.members = Members(
+            clock,
+            notify=config.notify_members_changed,
+            refuse_different=config.refuse_different_subscriptions,
+        )
+        self.locks = QueueLocks(clock)
         self.long_poll = LongPoll(clock)
         self.stats = Stats()
+        self.rates = Rates(self.stats, clock)
+        self.delays = Delays(
+            config.delay_levels_ms,
+            store=self.store,
+            topics=self.topics,
+            stats=self.stats,
+            file=StateFile(files, f"{folder}/delayOffset.json"),
+            clock=clock,
+        )
+        self.timers = Timers(
+            config,
+            store=self.store,
+            topics=self.topics,
+            stats=self.stats,
+            files=files,
+            clock=clock,
+            background=background,
+        )
+        self.later = Later(self.delays, self.timers)
+        self.retries = Retries(self.topics, self.groups, chance, self.locks.is_ordered)
+        self.transactions = Transactions(
+            config,
+            store=self.store,
+            topics=self.topics,
+            members=self.members,
+            offsets=self.offsets,
+            stats=self.stats,
+            advertised=self._advertised,
+            clock=clock,
+            placed=self.later.redirect,
+        )
         self._client = Client(network=network, clock=clock)
         self.registration = Registration(
             config, self.topics, self._client, clock, lambda: self._advertised.address
@@ -120,6 +194,8 @@ class Broker:
             unique_ids=unique_ids,
             clock=clock,
             chance=chance,
+            later=self.later,
+            retries=self.retries,
         )
         send_run = SendRunHandler(send, self.topics, self.store, self.stats, self._advertised)
         self._handlers = self._table(send)
@@ -138,6 +214,15 @@ class Broker:
             stats=self.stats,
             clock=self._clock,
         )
+        reply = ReplyHandler(
+            self.config,
+            send,
+            members=self.members,
+            store=self.store,
+            stats=self.stats,
+            advertised=self._advertised,
+            clock=self._clock,
+        )
         return {
             RequestCode.SEND_MESSAGE: send,
             RequestCode.SEND_MESSAGE_V2: send,
@@ -150,10 +235,87 @@ class Broker:
             RequestCode.GET_MAX_OFFSET: MaxOffsetHandler(self.store),
             RequestCode.GET_MIN_OFFSET: MinOffsetHandler(self.store),
             RequestCode.GET_EARLIEST_MSG_STORETIME: EarliestTimeHandler(self.store),
+            RequestCode.QUERY_MESSAGE: QueryMessageHandler(self.store),
+            RequestCode.VIEW_MESSAGE_BY_ID: ViewMessageHandler(self.store),
+            RequestCode.QUERY_CONSUME_QUEUE: QueryConsumeQueueHandler(self.store, self.members),
+            RequestCode.CHECK_CLIENT_CONFIG: CheckClientHandler(self.config),
             RequestCode.HEART_BEAT: HeartbeatHandler(self.members, self.groups, self.topics),
             RequestCode.UNREGISTER_CLIENT: UnregisterHandler(self.members),
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: MemberListHandler(self.members),
             RequestCode.UPDATE_AND_CREATE_TOPIC: CreateTopicHandler(self.topics, self.registration),
+            RequestCode.CONSUMER_SEND_MSG_BACK: SendBackHandler(
+                self.config,
+                groups=self.groups,
+                retries=self.retries,
+                later=self.later,
+                store=self.store,
+                stats=self.stats,
+                advertised=self._advertised,
+            ),
+            RequestCode.RECALL_MESSAGE: RecallHandler(
+                self.config,
+                topics=self.topics,
+                later=self.later,
+                store=self.store,
+                stats=self.stats,
+                advertised=self._advertised,
+                clock=self._clock,
+            ),
+            RequestCode.END_TRANSACTION: EndTransactionHandler(self.transactions),
+            RequestCode.SEND_REPLY_MESSAGE: reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: reply,
+            RequestCode.LOCK_BATCH_MQ: LockHandler(self.locks, self.members, self.topics),
+            RequestCode.UNLOCK_BATCH_MQ: UnlockHandler(self.locks, self.members),
+            **self._for_operators(),
+        }
+
+    def _for_operators(self) -> Mapping[int, Handler]:
+        """What admin tools ask for."""
+        return {
+            RequestCode.DELETE_TOPIC_IN_BROKER: DeleteTopicHandler(
+                self.topics, self.store, self.offsets, self.registration
+            ),
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: CleanQueuesHandler(self.store),
+            RequestCode.CLEAN_UNUSED_TOPIC: CleanTopicsHandler(self.store, self.topics),
+            RequestCode.DELETE_EXPIRED_COMMITLOG: CleanLogHandler(self.store),
+            RequestCode.GET_ALL_TOPIC_CONFIG: AllTopicsHandler(self.topics),
+            RequestCode.GET_TOPIC_CONFIG: GetTopicHandler(self.topics),
+            RequestCode.GET_TOPIC_STATS_INFO: TopicStatsHandler(
+                self.config, self.topics, self.store, self.rates
+            ),
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: SaveGroupHandler(self.groups),
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: AllGroupsHandler(self.groups),
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: GetGroupHandler(self.groups),
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: DeleteGroupHandler(self.groups, self.offsets),
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: ConsumerConnectionsHandler(self.members),
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: ProducerConnectionsHandler(self.members),
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: GroupsOfTopicHandler(self.members, self.offsets),
+            RequestCode.GET_ALL_CONSUMER_OFFSET: AllOffsetsHandler(self.offsets),
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: ResetOffsetHandler(
+                self.config,
+                topics=self.topics,
+                groups=self.groups,
+                members=self.members,
+                offsets=self.offsets,
+                store=self.store,
+                long_poll=self.long_poll,
+            ),
+            RequestCode.GET_CONSUME_STATS: ConsumeStatsHandler(
+                self.config,
+                topics=self.topics,
+                members=self.members,
+                offsets=self.offsets,
+                store=self.store,
+                rates=self.rates,
+            ),
+            RequestCode.GET_BROKER_RUNTIME_INFO: RuntimeInfoHandler(
+                self.config,
+                store=self.store,
+                stats=self.stats,
+                rates=self.rates,
+                files=self._files,
+                clock=self._clock,
+            ),
         }
 
     @property
@@ -178,6 +340,9 @@ class Broker:
             self.topics.load()
             self.groups.load()
             self.offsets.load()
+            self.delays.load()
+            self.timers.load()
+            self.transactions.load()
             self._is_loaded = True
             self.store.on_dispatch(lambda new: self.long_poll.wake(new.topic, new.queue_id))
             await self._listen()
@@ -188,7 +353,14 @@ class Broker:
             raise
         self.long_poll.start()
         self.members.start()
-        self._timers = [self._clock.every(self.config.offsets_save_interval_ms / 1000, self._save_offsets)]
+        self.transactions.start()
+        self.rates.start()
+        self.delays.start()
+        self.timers.start()
+        self._timers = [
+            self._clock.every(self.config.offsets_save_interval_ms / 1000, self._save_offsets),
+            self._clock.every(self.config.delay_offsets_save_interval_ms / 1000, self._save_deliveries),
+        ]
         if self._address_list is not None:
             self._address_list.start()
         await self.registration.start()
@@ -200,6 +372,10 @@ class Broker:
         await self.registration.stop()
         for timer in self._timers:
             timer.cancel()
+        self.transactions.stop()
+        self.rates.stop()
+        self.delays.stop()
+        self.timers.stop()
         self.members.stop()
         self.long_poll.stop()
         await self._close()
@@ -210,6 +386,9 @@ class Broker:
         await self._client.close()
         if self._is_loaded:
             self._save_offsets()
+            self.store.sync()  # what counts as delivered must be on the disk
+            self._save_deliveries()
+            self._save_pending()
         self.store.close()
         if self._thread is not None:
             self._thread.close()
@@ -261,6 +440,19 @@ class Broker:
             self.offsets.save(self._clock.now_ms())
         except (Busy, StoreError) as error:
             logger.error("consumer offsets are not saved: %s; trying again soon", error)
+
+    def _save_deliveries(self) -> None:
+        try:
+            self.delays.save()
+            self.timers.save()
+        except (Busy, StoreError) as error:
+            logger.error("the progress of delayed messages is not saved: %s; trying again soon", error)
+
+    def _save_pending(self) -> None:
+        try:
+            self.timers.save_pending()
+        except OSError as error:
+            logger.error("the list of timed messages is not saved: %s; the next start takes longer", error)
 
     def _make_address_list(self) -> AddressList | None:
         config = self.config

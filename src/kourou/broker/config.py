@@ -19,7 +19,9 @@ from kourou.protocol.names import TOPIC_CHARACTERS_MAX, server_name_fault
 from kourou.remoting.address import is_ip_address, is_unspecified, parse_address
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.listen_settings import LISTEN_KEYS, ListenSettings
-from kourou.store.config import StoreConfig
+from kourou.store.config import DELAY_LEVELS_MS, StoreConfig
+
+DELAY_LEVELS_MAX: Final = 1_024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,35 @@ class BrokerConfig(ListenSettings):
     trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
     notify_members_changed: bool = True
     offsets_save_interval_ms: int = 5_000
+
+    reject_transactions: bool = False
+    transaction_timeout_ms: int = 6_000
+    transaction_check_interval_ms: int = 30_000
+    transaction_checks_max: int = 15
+    file_reserved_hours: int = 72
+    store_replies: bool = True
+    refuse_different_subscriptions: bool = False
+    server_side_reset: bool = True
+
+    delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
+    delay_offsets_save_interval_ms: int = 10_000
+    timers_enabled: bool = True
+    timer_seconds_max: int = 40 * 24 * 3600
+    recall_enabled: bool = False
+
+    delete_hours: frozenset[int] = frozenset((4,))
+    disk_max_used_percent: int = 75
+    disk_clean_forcibly_percent: int = 85
+    disk_warning_percent: int = 90
+    clean_forcibly: bool = True
+    clean_interval_ms: int = 10_000
+
+    property_filter: bool = False
+    filter_retries: bool = False
+    index_enabled: bool = True
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    index_matches_max: int = 64
 
     long_polling: bool = True
     short_polling_ms: int = 1_000
@@ -126,6 +157,18 @@ class BrokerConfig(ListenSettings):
             pull_bytes_in_memory_max=self.pull_bytes_max,
             pull_messages_on_disk_max=self.pull_messages_max_from_disk,
             pull_bytes_on_disk_max=self.pull_bytes_max_from_disk,
+            delay_levels_ms=self.delay_levels_ms,
+            file_reserved_hours=self.file_reserved_hours,
+            delete_hours=self.delete_hours,
+            disk_max_used_percent=self.disk_max_used_percent,
+            disk_clean_forcibly_percent=self.disk_clean_forcibly_percent,
+            disk_warning_percent=self.disk_warning_percent,
+            clean_forcibly=self.clean_forcibly,
+            clean_interval_ms=self.clean_interval_ms,
+            index_enabled=self.index_enabled,
+            index_slots=self.index_slots,
+            index_entries=self.index_entries,
+            index_matches_max=self.index_matches_max,
         )
 
     def server(self, port: int) -> ServerConfig:
@@ -144,6 +187,36 @@ def _addresses() -> Kind:
         return tuple(each for part in given.split(";") if (each := part.strip()))
 
     return Kind("host:port, several parted by ';'", parse, lambda value: ";".join(value))
+
+
+def _delays() -> Kind:
+    units = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+    def parse(given: str) -> tuple[int, ...]:
+        delays = tuple(whole_number(1, 10_000).parse(each[:-1]) * units[each[-1]] for each in given.split())
+        if not 1 <= len(delays) <= DELAY_LEVELS_MAX:
+            raise ValueError
+        return delays
+
+    def show(delays: tuple[int, ...]) -> str:
+        return " ".join(map(_shown_delay, delays))
+
+    def _shown_delay(delay_ms: int) -> str:
+        unit = next(unit for unit in ("h", "m", "s") if delay_ms % units[unit] == 0)
+        return f"{delay_ms // units[unit]}{unit}"
+
+    return Kind(f"1 to {DELAY_LEVELS_MAX} delays parted by blanks, as in: 1s 30s 5m 2h 1d", parse, show)
+
+
+def _hours() -> Kind:
+    def parse(given: str) -> frozenset[int]:
+        return frozenset(whole_number(0, 23).parse(each.strip()) for each in given.split(";") if each.strip())
+
+    return Kind(
+        "hours of the day (local time), parted by ';', as in: 04;16",
+        parse,
+        lambda hours: ";".join(f"{hour:02d}" for hour in sorted(hours)),
+    )
 
 
 _MILLISECONDS = whole_number(1, 24 * 3600 * 1000)
@@ -181,6 +254,31 @@ _KEYS: Final = (
     Key("msgTraceTopicName", "trace_topic_name", _NAME),
     Key("notifyConsumerIdsChangedEnable", "notify_members_changed", yes_no()),
     Key("flushConsumerOffsetInterval", "offsets_save_interval_ms", _MILLISECONDS),
+    Key("rejectTransactionMessage", "reject_transactions", yes_no()),
+    Key("transactionTimeOut", "transaction_timeout_ms", _MILLISECONDS),
+    Key("transactionCheckInterval", "transaction_check_interval_ms", _MILLISECONDS),
+    Key("transactionCheckMax", "transaction_checks_max", whole_number(1, 1_000_000)),
+    Key("fileReservedTime", "file_reserved_hours", whole_number(1, 24 * 3650)),
+    Key("storeReplyMessageEnable", "store_replies", yes_no()),
+    Key("refuseDifferentSubscriptions", "refuse_different_subscriptions", yes_no()),
+    Key("useServerSideResetOffset", "server_side_reset", yes_no()),
+    Key("messageDelayLevel", "delay_levels_ms", _delays()),
+    Key("flushDelayOffsetInterval", "delay_offsets_save_interval_ms", _MILLISECONDS),
+    Key("timerWheelEnable", "timers_enabled", yes_no()),
+    Key("timerMaxDelaySec", "timer_seconds_max", whole_number(1, 366 * 24 * 3600)),
+    Key("recallMessageEnable", "recall_enabled", yes_no()),
+    Key("deleteWhen", "delete_hours", _hours()),
+    Key("diskMaxUsedSpaceRatio", "disk_max_used_percent", whole_number(10, 95)),
+    Key("diskSpaceCleanForciblyRatio", "disk_clean_forcibly_percent", whole_number(30, 85)),
+    Key("diskSpaceWarningLevelRatio", "disk_warning_percent", whole_number(35, 100)),
+    Key("cleanFileForciblyEnable", "clean_forcibly", yes_no()),
+    Key("cleanResourceInterval", "clean_interval_ms", _MILLISECONDS),
+    Key("enablePropertyFilter", "property_filter", yes_no()),
+    Key("filterSupportRetry", "filter_retries", yes_no()),
+    Key("messageIndexEnable", "index_enabled", yes_no()),
+    Key("maxHashSlotNum", "index_slots", whole_number(1, 100_000_000)),
+    Key("maxIndexNum", "index_entries", whole_number(2, 100_000_000)),
+    Key("maxMsgsNumBatch", "index_matches_max", whole_number(1, 1_000)),
     Key("longPollingEnable", "long_polling", yes_no(), remote=True),
     Key("shortPollingTimeMills", "short_polling_ms", _MILLISECONDS, remote=True),
     Key("maxTransferCountOnMessageInMemory", "pull_messages_max", whole_number(1, 65_536)),
@@ -211,7 +309,6 @@ _FIXED: Final[Mapping[str, Fixed]] = {
     ),
     "authenticationEnabled": Fixed("false", "this release does not check credentials"),
     "authorizationEnabled": Fixed("false", "this release does not check credentials"),
-    "enablePropertyFilter": Fixed("false", "this release filters by tag only"),
 }
 
 KEYS: Final = Vocabulary(

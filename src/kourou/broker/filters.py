@@ -2,23 +2,84 @@
 
 A tag expression becomes the set of its tags' Java hashes, compared with what the consume queue holds for
 each message. Hashes collide, so the consumer compares the tag itself; a broker only has to be right about
-what it leaves out.
+what it leaves out. An SQL92 expression is compiled once and asked about each message's properties, of which
+`TAGS` and `KEYS` are two; nobody compares again, so it must be right about both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Final
 
+from kourou.broker import sql92
 from kourou.errors import Refused
+from kourou.protocol import properties as props
+from kourou.protocol import record as records
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.java_hash import tag_code
 from kourou.protocol.names import printable
 
 TAGS_MAX: Final = 128
 EXPRESSION_CHARACTERS_MAX: Final = 32_768
+SQL92: Final = "SQL92"
 
 TagCodes = frozenset[int] | None
 """The hashes that may match; None for every message."""
+
+
+class Filter:
+    """What a subscription wants: to be given to `Store.read`."""
+
+    __slots__ = ("accepts", "codes")
+
+    def __init__(self, codes: TagCodes = None, accepts: Callable[[bytes], bool] | None = None) -> None:
+        self.codes = codes
+        self.accepts = accepts
+        """Says of a whole record whether it is wanted; None where the tag says it all."""
+
+    def matches(self, code: int, record: bytes) -> bool:
+        """Whether a message is wanted, by the tag code of its consume queue entry and by its record."""
+        if self.codes is not None and code not in self.codes:
+            return False
+        return self.accepts is None or self.accepts(record)
+
+
+EVERYTHING: Final = Filter()
+
+
+def make_filter(expression_type: str | None, expression: str | None) -> Filter:
+    """The filter of a subscription. Raises Refused when it is of no known kind, or cannot be understood."""
+    if is_tag_expression(expression_type):
+        return Filter(tag_codes(expression))
+    if expression_type != SQL92:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"filters of type '{printable(expression_type or '')}' are not known: TAG and SQL92 are",
+        )
+    text = expression or ""
+    try:
+        matches = _compiled(text)
+    except sql92.SqlError as error:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"SQL92 expression '{printable(text)}', {error}"
+        ) from None
+    return Filter(accepts=partial(_record_matches, matches))
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> Callable[[sql92.Lookup], bool]:
+    """Compiled once, also for a reader who sends its expression with each pull."""
+    return sql92.compile_sql(text)
+
+
+def _record_matches(matches: Callable[[sql92.Lookup], bool], record: bytes) -> bool:
+    return matches(partial(_property_of, records.decode(record).properties))
+
+
+def _property_of(properties: bytes, name: str) -> str | None:
+    value = props.find(properties, name.encode())
+    return None if value is None else value.decode("utf-8", "replace")
 
 
 def is_tag_expression(expression_type: str | None) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from kourou.broker.config import BrokerConfig
 from kourou.broker.state_file import Defer, StateFile
 from kourou.doors.clock import Clock
-from kourou.errors import Busy, NotFound, Refused
-from kourou.protocol.bodies import DataVersion, GroupTable, SubscriptionGroupConfig
+from kourou.errors import Busy, NotFound, Refused, StoreError
+from kourou.protocol.bodies import QUEUES_MAX, DataVersion, GroupTable, SubscriptionGroupConfig
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.names import SYSTEM_GROUPS, group_fault, printable
 
@@ -55,6 +55,59 @@ class Groups:
         """The group, made on first sight unless that is switched off."""
         group = self._table.get(name)
         return group if group is not None else self._create(name)
+
+    def get(self, name: str) -> SubscriptionGroupConfig | None:
+        return self._table.get(name)
+
+    def named(self, name: str) -> SubscriptionGroupConfig:
+        """The group, or a refusal."""
+        group = self._table.get(name)
+        if group is None:
+            raise NotFound(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"no consumer group '{printable(name)}' on broker {self._config.broker_name}",
+            )
+        return group
+
+    @property
+    def kept(self) -> GroupTable:
+        return self._kept
+
+    def save(self, group: SubscriptionGroupConfig) -> None:
+        """Create or replace a group, durably before it returns."""
+        name = group.group_name
+        fault = group_fault(name)
+        if fault is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        if group.retry_queue_nums > QUEUES_MAX:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"retryQueueNums is {group.retry_queue_nums}: a topic has at most {QUEUES_MAX} queues",
+            )
+        before = self._table.get(name)
+        self._table[name] = group
+        self._try_change(name, before)
+
+    def delete(self, name: str) -> bool:
+        """Forget a group, durably before it returns; False when there is none."""
+        if name in SYSTEM_GROUPS:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"group '{name}' belongs to the system")
+        before = self._table.pop(name, None)
+        if before is None:
+            return False
+        self._try_change(name, before)
+        logger.info("consumer group %s deleted", name)
+        return True
+
+    def _try_change(self, name: str, before: SubscriptionGroupConfig | None) -> None:
+        """All or nothing: what could not be saved did not happen."""
+        try:
+            self._changed()
+        except (Busy, StoreError):
+            self._table.pop(name, None)
+            if before is not None:
+                self._table[name] = before
+            raise
 
     def _create(self, name: str) -> SubscriptionGroupConfig:
         fault = group_fault(name)

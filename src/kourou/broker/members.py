@@ -3,6 +3,10 @@
 A member is a connection that has sent a heartbeat. It is gone when its connection closes, when it says
 goodbye, or after two minutes of silence. Whenever a group's membership or topics change, all its members
 are told at once, so that they share out the queues anew.
+
+All members of a group should want the same: a broker filters by group, and queues change hands. When they
+do not, messages are skipped by whoever got the queue and did not want them. That is said in the log and kept
+with the group, and with `refuse_different` the one who comes second is turned away.
 """
 
 from __future__ import annotations
@@ -12,12 +16,14 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kourou.broker import filters
-from kourou.broker.filters import TagCodes
 from kourou.doors.clock import Clock
+from kourou.errors import Refused
 from kourou.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
-from kourou.protocol.codes import RequestCode
+from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import request
 from kourou.protocol.headers import GroupNamed
+from kourou.protocol.names import RETRY_PREFIX
+from kourou.remoting.complaints import Complaints
 from kourou.remoting.connection import Connection
 
 SILENCE_SECONDS: Final = 120.0
@@ -26,10 +32,14 @@ SCAN_SECONDS: Final = 10.0
 logger = logging.getLogger(__name__)
 
 
+Wants = frozenset[tuple[str, str, str]]
+"""Topic, kind of expression and expression, of everything a member subscribes to."""
+
+
 class Member:
     """One client in one group, on one connection."""
 
-    __slots__ = ("client_id", "connection", "language", "last_heard", "version")
+    __slots__ = ("client_id", "connection", "fingerprint", "language", "last_heard", "version", "wants")
 
     def __init__(self, connection: Connection, client_id: str, language: str, version: int) -> None:
         self.connection = connection
@@ -37,18 +47,29 @@ class Member:
         self.language = language
         self.version = version
         self.last_heard = 0.0
+        self.fingerprint = 0
+        """What its last whole heartbeat had; a short one with the same says that nothing changed."""
+        self.wants: Wants = frozenset()
 
 
 class Subscription:
     """What a group wants of one topic; the tag hashes are computed here, not believed from the client."""
 
-    __slots__ = ("codes", "data")
+    __slots__ = ("data", "fault", "filter")
 
     def __init__(self, data: SubscriptionData) -> None:
         self.data = data
-        self.codes: TagCodes = None
+        self.filter = filters.EVERYTHING
+        self.fault: str | None = None
+        """Why its expression cannot be used: said to whoever pulls. A heartbeat names many subscriptions,
+        and a mistake in one must not take the others away."""
         if filters.is_tag_expression(data.expression_type):
-            self.codes = filters.tag_codes(data.sub_string)
+            self.filter = filters.make_filter(data.expression_type, data.sub_string)
+            return
+        try:
+            self.filter = filters.make_filter(data.expression_type, data.sub_string)
+        except Refused as error:
+            self.fault = error.remark
 
 
 class ConsumerGroup:
@@ -67,6 +88,17 @@ class ConsumerGroup:
     @property
     def is_broadcast(self) -> bool:
         return self.message_model is MessageModel.BROADCASTING
+
+    @property
+    def has_different_subscriptions(self) -> bool:
+        return len({member.wants for member in self.members.values()}) > 1
+
+    def at_odds_with(self, member: Member, wants: Wants) -> Member | None:
+        """Another client of this group that wants something else than `member` does."""
+        for other in self.members.values():
+            if other.wants != wants and other.client_id != member.client_id:
+                return other
+        return None
 
     def client_ids(self) -> list[str]:
         return [member.client_id for member in self.members.values()]
@@ -90,9 +122,13 @@ class ConsumerGroup:
 class Members:
     """All groups that have members."""
 
-    def __init__(self, clock: Clock, *, notify: bool = True) -> None:
+    def __init__(self, clock: Clock, *, notify: bool = True, refuse_different: bool = False) -> None:
         self._clock = clock
         self._notify = notify
+        self._refuse_different = refuse_different
+        self._complaints = Complaints(logger, clock)
+        self._producer_ids: dict[Connection, str] = {}
+        self._producer_connections: dict[str, Connection] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Connection, Member]] = {}
         self._known: set[Connection] = set()
@@ -118,11 +154,25 @@ class Members:
         self._watch(member.connection)
         member.last_heard = self._clock.monotonic()
         self._producers.setdefault(group, {})[member.connection] = member
+        if self._producer_ids.get(member.connection) != member.client_id:
+            self._forget_producer(member.connection)
+            self._producer_ids[member.connection] = member.client_id
+        self._producer_connections[member.client_id] = member.connection
+
+    def producer_connection(self, client_id: str) -> Connection | None:
+        """Where that client was heard last, as a producer."""
+        return self._producer_connections.get(client_id)
+
+    @property
+    def producer_groups(self) -> Mapping[str, Mapping[Connection, Member]]:
+        return self._producers
 
     def consumer_heard(self, member: Member, data: ConsumerData, *, notify: bool) -> bool:
         """A heartbeat says what its client consumes; True when that changed the group."""
         for subscription in data.subscription_data_set:
             Subscription(subscription)  # raises on an unusable one, before anything changes
+        wants = _wants(data.subscription_data_set)
+        self._check_wants(member, data.group_name, wants)
         self._watch(member.connection)
         group = self._consumers.setdefault(data.group_name, ConsumerGroup(data.group_name))
         group.wants_news = notify
@@ -135,10 +185,39 @@ class Members:
             group.members[member.connection] = known = member
             logger.info("%s joined group %s from %s", member.client_id, group.name, member.connection.peer)
         known.last_heard = self._clock.monotonic()
+        known.wants = wants
+        known.fingerprint = member.fingerprint
         changed = group.subscribe(data.subscription_data_set) or joined
         if changed:
             self._tell(group)
         return changed
+
+    def consumer_unchanged(self, member: Member, name: str) -> bool:
+        """A short heartbeat: the client consumes what it said last. False when that is not known here."""
+        group = self._consumers.get(name)
+        known = None if group is None else group.members.get(member.connection)
+        if known is None or known.client_id != member.client_id or known.fingerprint != member.fingerprint:
+            return False
+        known.last_heard = self._clock.monotonic()
+        return True
+
+    def _check_wants(self, member: Member, name: str, wants: Wants) -> None:
+        group = self._consumers.get(name)
+        other = None if group is None else group.at_odds_with(member, wants)
+        if other is None:
+            return
+        different = (
+            f"the members of group {name} subscribe differently: {member.client_id} to "
+            f"{_shown(wants - other.wants)} where {other.client_id} has {_shown(other.wants - wants)}"
+        )
+        if self._refuse_different:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"{different}; who comes second is refused here (refuseDifferentSubscriptions=true)",
+            )
+        self._complaints.warn(
+            f"different {name}", f"{different}: messages will be missed; give all members the same"
+        )
 
     def producer_left(self, connection: Connection, group: str) -> None:
         members = self._producers.get(group)
@@ -177,13 +256,41 @@ class Members:
 
     def _closed(self, connection: Connection) -> None:
         self._known.discard(connection)
+        self._forget_producer(connection)
         for group in list(self._producers):
             self.producer_left(connection, group)
         for name in list(self._consumers):
             self.consumer_left(connection, name)
+
+    def _forget_producer(self, connection: Connection) -> None:
+        client_id = self._producer_ids.pop(connection, None)
+        if client_id is not None and self._producer_connections.get(client_id) is connection:
+            del self._producer_connections[client_id]
 
     def _tell(self, group: ConsumerGroup) -> None:
         if self._notify and group.wants_news and not group.is_broadcast:
             for connection in group.members:
                 changed = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, GroupNamed(group.name))
                 connection.send_one_way(changed)
+
+
+def _wants(subscriptions: Iterable[SubscriptionData]) -> Wants:
+    """What can be compared: tags in whatever order are the same tags, and retry topics come by themselves."""
+    return frozenset(
+        (each.topic, each.expression_type or "TAG", _normal(each))
+        for each in subscriptions
+        if not each.topic.startswith(RETRY_PREFIX)
+    )
+
+
+def _normal(subscription: SubscriptionData) -> str:
+    expression = subscription.sub_string.strip()
+    if not filters.is_tag_expression(subscription.expression_type):
+        return expression
+    tags = sorted({tag for part in expression.split("||") if (tag := part.strip())})
+    return " || ".join(tags) or "*"
+
+
+def _shown(wants: Wants) -> str:
+    listed = ", ".join(f"{topic} ({expression})" for topic, _, expression in sorted(wants))
+    return listed or "nothing of it"

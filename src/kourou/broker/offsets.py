@@ -4,6 +4,9 @@
 
 Kept in `config/consumerOffset.json`, in Apache's shape; written every few seconds and at stop. A commit
 overwrites, also backwards: that is how a consumer goes back.
+
+An operator may reset a group. Its offset is the new one at once; whoever is consuming there hears of it with
+its next pull, and until then commits nothing, since that would be from before.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ class CommittedOffsets:
         self._kept = ConsumerOffsets()
         self._table = self._kept.offset_table
         self._dirty = False
+        self._resets: dict[tuple[str, str, int], int] = {}  # (group, topic, queue) -> where to go on
+        self._pulled: dict[tuple[str, str, int], int] = {}
 
     def load(self) -> None:
         self._kept = self._file.load(ConsumerOffsets) or ConsumerOffsets()
@@ -47,6 +52,61 @@ class CommittedOffsets:
         return None if queues is None else queues.get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        if self._resets and (group, topic, queue_id) in self._resets:
+            return
+        self._commit(group, topic, queue_id, queue_offset)
+
+    def reset(self, group: str, topic: str, queue_id: int, queue_offset: int, *, tell: bool = True) -> None:
+        """Have `group` go on elsewhere; with `tell`, its next pull is told, and nobody commits before."""
+        self._commit(group, topic, queue_id, queue_offset)
+        self._pulled.pop((group, topic, queue_id), None)
+        if tell:
+            self._resets[group, topic, queue_id] = queue_offset
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where `group` was reset to and does not know yet; asked once, it counts as told."""
+        return self._resets.pop((group, topic, queue_id), None) if self._resets else None
+
+    def pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
+        """A member read up to there, which says nothing about whether it is done with it."""
+        self._pulled[group, topic, queue_id] = next_offset
+
+    def pull_offset(self, group: str, topic: str, queue_id: int) -> int:
+        """How far `group` has read: never less than it has committed."""
+        committed = self.get(group, topic, queue_id) or 0
+        return max(committed, self._pulled.get((group, topic, queue_id), 0))
+
+    def remove_group(self, group: str) -> None:
+        """Forget all offsets of a group."""
+        for key in [key for key in self._table if key.partition("@")[2] == group]:
+            del self._table[key]
+            self._dirty = True
+        for table in (self._resets, self._pulled):
+            for place in [place for place in table if place[0] == group]:
+                del table[place]
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget where everybody was in a topic that is no more."""
+        for key in [key for key in self._table if key.partition("@")[0] == topic]:
+            del self._table[key]
+            self._dirty = True
+        for table in (self._resets, self._pulled):
+            for place in [place for place in table if place[1] == topic]:
+                del table[place]
+
+    @property
+    def all(self) -> ConsumerOffsets:
+        return self._kept
+
+    def topics_of(self, group: str) -> list[str]:
+        """The topics `group` ever committed an offset for."""
+        return [topic for topic, _, name in (key.partition("@") for key in self._table) if name == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that ever committed an offset for `topic`."""
+        return [group for name, _, group in (key.partition("@") for key in self._table) if name == topic]
+
+    def _commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         key = f"{topic}@{group}"
         queues = self._table.get(key)
         if queues is None:

@@ -104,6 +104,16 @@ class Topics:
                 self._table.update(before)
                 raise
 
+    def delete(self, name: str) -> None:
+        """Have a topic no more, durably before it returns; harmless when there is none."""
+        topic = self._table.pop(name, None)
+        if topic is not None:
+            try:
+                self._changed()
+            except (Busy, StoreError):
+                self._table[name] = topic
+                raise
+
     def create_for_send(
         self, name: str, default_topic: str, queues_wanted: int, sys_flag: int
     ) -> TopicConfig:
@@ -192,6 +202,7 @@ def system_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
         (names.SCHEDULE_TOPIC, 18, READ_WRITE),
         (names.HALF_TOPIC, 1, READ_WRITE),
         (names.HALF_DONE_TOPIC, 1, READ_WRITE),
+        (names.TIMER_TOPIC, 1, READ_WRITE),
         (f"{config.cluster_name}_REPLY_TOPIC", 1, READ_WRITE),
     ]
     if config.auto_create_topic:

@@ -443,6 +443,26 @@ class CheckClient(Body, kw_only=True):
     subscription_data: SubscriptionData
 
 
+class ConsumeQueueEntry(Body, kw_only=True):
+    """One entry of a consume queue, and whether a group wants it."""
+
+    eval: bool = True
+    msg: str = ""
+    physic_offset: Int64
+    physic_size: Int32
+    tags_code: Int64
+
+
+class ConsumeQueuePage(Body, kw_only=True):
+    """Reply of QUERY_CONSUME_QUEUE (321)."""
+
+    filter_data: str | UnsetType = UNSET
+    max_queue_index: Int64 = 0
+    min_queue_index: Int64 = 0
+    queue_data: list[ConsumeQueueEntry] = []
+    subscription_data: SubscriptionData | UnsetType = UNSET
+
+
 class ConsumerList(Body, kw_only=True):
     """Reply of GET_CONSUMER_LIST_BY_GROUP (38)."""
 
@@ -533,6 +553,37 @@ class LockedQueues(Body, kw_only=True):
     """Reply of LOCK_BATCH_MQ."""
 
     locked: list[MessageQueue] = field(name="lockOKMQSet", default_factory=list)
+
+
+class QueueRange(Body, kw_only=True):
+    """Where a queue begins and ends, and when it was last written to; 0 when never."""
+
+    last_update_timestamp: Int64 = 0
+    max_offset: Int64 = 0
+    min_offset: Int64 = 0
+
+
+class TopicStats(Body, kw_only=True):
+    """Reply of GET_TOPIC_STATS_INFO (202). Keyed by objects: only `encode_fastjson` writes it."""
+
+    offset_table: dict[MessageQueue, QueueRange] = {}
+    topic_put_tps: float = 0.0
+
+
+class QueueProgress(Body, kw_only=True):
+    """How far a group is in a queue; the time is that of the last message it is done with."""
+
+    broker_offset: Int64 = 0
+    consumer_offset: Int64 = 0
+    last_timestamp: Int64 = 0
+    pull_offset: Int64 = 0
+
+
+class ConsumeStats(Body, kw_only=True):
+    """Reply of GET_CONSUME_STATS (208). Keyed by objects: only `encode_fastjson` writes it."""
+
+    consume_tps: float = 0.0
+    offset_table: dict[MessageQueue, QueueProgress] = {}
 
 
 class QueueOffsets(Body, kw_only=True):

@@ -280,6 +280,111 @@ class SendReply(
     recall_handle: str | None = None
 
 
+class EndTransaction(
+    WireHeader,
+    frozen=True,
+    rename={
+        "producer_group": "producerGroup",
+        "half_queue_offset": "tranStateTableOffset",
+        "physical_offset": "commitLogOffset",
+        "outcome": "commitOrRollback",
+        "from_check": "fromTransactionCheck",
+        "unique_id": "msgId",
+        "transaction_id": "transactionId",
+    },
+):
+    """END_TRANSACTION (37). The outcome is 8 to commit, 12 to roll back, 0 when it is not known yet."""
+
+    producer_group: str
+    half_queue_offset: int
+    physical_offset: int
+    outcome: int
+    from_check: bool = False
+    unique_id: str | None = None
+    transaction_id: str | None = None
+    topic: str | None = None
+
+
+class CheckTransaction(
+    WireHeader,
+    frozen=True,
+    rename={
+        "half_queue_offset": "tranStateTableOffset",
+        "physical_offset": "commitLogOffset",
+        "unique_id": "msgId",
+        "transaction_id": "transactionId",
+        "offset_id": "offsetMsgId",
+        "broker_name": "bname",
+    },
+):
+    """CHECK_TRANSACTION_STATE (39), from broker to producer."""
+
+    half_queue_offset: int
+    physical_offset: int
+    unique_id: str | None = None
+    transaction_id: str | None = None
+    offset_id: str | None = None
+    topic: str | None = None
+    broker_name: str | None = None
+
+
+class PushReply(WireHeader, frozen=True):
+    """PUSH_REPLY_MESSAGE_TO_CLIENT (326), from broker to the client that asked."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    born_host: str
+    store_host: str
+    store_timestamp: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool | None = None
+
+
+class SendBack(
+    WireHeader,
+    frozen=True,
+    rename={
+        "physical_offset": "offset",
+        "delay_level": "delayLevel",
+        "origin_message_id": "originMsgId",
+        "origin_topic": "originTopic",
+        "unit_mode": "unitMode",
+        "max_reconsume_times": "maxReconsumeTimes",
+    },
+):
+    """CONSUMER_SEND_MSG_BACK (36)."""
+
+    physical_offset: int
+    group: str
+    delay_level: int
+    origin_message_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: int | None = None
+
+
+class RecallMessage(WireHeader, frozen=True):
+    """RECALL_MESSAGE (370)."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+
+
+class RecallReply(WireHeader, frozen=True, rename={"message_id": "msgId", "region": "MSG_REGION"}):
+    """Reply of RECALL_MESSAGE: the unique id of the message that was taken back."""
+
+    message_id: str
+    region: str | None = None
+
+
 # ------------------------------------------------------------------------------------ pulling and offsets
 
 
@@ -373,6 +478,50 @@ class OffsetReply(WireHeader, frozen=True):
     offset: Int64
 
 
+class QueryMessage(
+    WireHeader,
+    frozen=True,
+    rename={
+        "max_num": "maxNum",
+        "begin_timestamp": "beginTimestamp",
+        "end_timestamp": "endTimestamp",
+        "is_unique_key": "_UNIQUE_KEY_QUERY",
+    },
+):
+    """QUERY_MESSAGE (12). Times are when messages were stored, in ms."""
+
+    topic: str
+    key: str
+    max_num: int
+    begin_timestamp: int
+    end_timestamp: int
+    is_unique_key: bool = False
+
+
+class QueryMessageReply(WireHeader, frozen=True):
+    """Reply of QUERY_MESSAGE: how far the index is."""
+
+    index_last_update_timestamp: int
+    index_last_update_phyoffset: int
+
+
+class ViewMessage(WireHeader, frozen=True):
+    """VIEW_MESSAGE_BY_ID (33)."""
+
+    offset: int
+    topic: str | None = None
+
+
+class QueryConsumeQueue(WireHeader, frozen=True):
+    """QUERY_CONSUME_QUEUE (321)."""
+
+    topic: str
+    queue_id: int
+    index: int
+    count: int
+    consumer_group: str | None = None
+
+
 # -------------------------------------------------------------------------------------- clients and groups
 
 
@@ -403,6 +552,45 @@ class GroupNamed(WireHeader, frozen=True):
     """GET_CONSUMER_LIST_BY_GROUP (38), NOTIFY_CONSUMER_IDS_CHANGED (40)."""
 
     consumer_group: str
+
+
+class ProducerGroupNamed(WireHeader, frozen=True):
+    """GET_PRODUCER_CONNECTION_LIST (204)."""
+
+    producer_group: str
+
+
+class GroupAsked(WireHeader, frozen=True):
+    """GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
+
+    group: str
+
+
+class DeleteGroup(WireHeader, frozen=True):
+    """DELETE_SUBSCRIPTIONGROUP (207). 4.9 and 5.x have a name each for the same wish."""
+
+    group_name: str
+    clean_offset: bool | None = None
+    remove_offset: bool | None = None
+
+
+class GetConsumeStats(WireHeader, frozen=True):
+    """GET_CONSUME_STATS (208); several topics are parted by ';'."""
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+class ResetOffset(WireHeader, frozen=True):
+    """INVOKE_BROKER_TO_RESET_OFFSET (222), and RESET_CONSUMER_CLIENT_OFFSET (220) from broker to client."""
+
+    topic: str
+    group: str
+    timestamp: int = -1
+    is_force: bool | None = None
+    queue_id: int | None = None
+    offset: int | None = None
 
 
 # ------------------------------------------------------------------------------------------------- topics

@@ -47,6 +47,9 @@ NOT_SENDABLE: Final = frozenset(
 
 SYSTEM_TOPICS: Final = NOT_SENDABLE | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, CHECKPOINT_TOPIC}
 
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""Its offsets are how far a broker has come with its half messages."""
+
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -55,7 +58,7 @@ SYSTEM_GROUPS: Final = (
     "CID_ONSAPI_PULL",
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
+    TRANSACTION_GROUP,
 )
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)

@@ -3,11 +3,13 @@
      0  newest flushed message, ms i64 | newest dispatched message, ms i64 | newest indexed message, ms i64
     24  flushed on the primary i64 | start of the last valid record i64                  as RocketMQ has it
     64  "KOUROU" | version u16 | end i64 | start of the last record before it i64 | queues i32 | CRC u32
+   104  "KINDEX" | version u16 | newest index file i64 | its next entry i32 | end i64 | CRC u32
 
 RocketMQ's times only tell in which file to begin looking after a crash. The mark at byte 64, in what it
 leaves unused, tells the very place: everything before `end` is on the disk, log and queues. It is believed
 only when a record that passes its checks ends exactly there. A checkpoint is written after what it vouches
 for. Where there is no room to write one, the former stays true: the next start looks at more of the log.
+The mark at byte 104 says the same of the key index, which may be further behind.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from kourou.doors.clock import Clock, Timer
@@ -28,6 +31,9 @@ from kourou.store.consume_queue import ConsumeQueue, ConsumeQueues
 from kourou.store.dispatch import Dispatcher, Position
 from kourou.store.flush import Background, Flusher
 
+if TYPE_CHECKING:
+    from kourou.store.key_index import KeyIndex, Save
+
 CHECKPOINT_BYTES = 4096
 TRUST_MARGIN_MS = 3000
 _TIMES = Struct(">5q")
@@ -35,9 +41,38 @@ _MARK = Struct(">6sHqqiI")
 _MARK_AT = 64
 _MARK_MAGIC = b"KOUROU"
 _MARK_VERSION = 1
+_INDEX_MARK = Struct(">6sHqiqI")
+_INDEX_MARK_AT = 104
+_INDEX_MAGIC = b"KINDEX"
 _FILES_A_JOB = 64  # a sync of the log must not wait for those of ten thousand queues
 
 log = logging.getLogger(__name__)
+
+
+class IndexMark(NamedTuple):
+    """Up to where the key index is on the disk."""
+
+    name: int
+    """Its newest file; 0 when there is none."""
+    next_entry: int
+    """The number that file's next entry had."""
+    end: int
+    """Every message before this place of the log is in the index."""
+    end_ms: int = 0
+    """When the last one in it was stored; not part of the mark on the disk."""
+
+    def encode(self) -> bytes:
+        mark = _INDEX_MARK.pack(_INDEX_MAGIC, _MARK_VERSION, self.name, self.next_entry, self.end, 0)
+        return mark[:-4] + crc32(mark).to_bytes(4, "big")
+
+    @classmethod
+    def decode(cls, data: bytes) -> IndexMark | None:
+        if len(data) < _INDEX_MARK_AT + _INDEX_MARK.size:
+            return None
+        magic, version, name, next_entry, end, _ = _INDEX_MARK.unpack_from(data, _INDEX_MARK_AT)
+        mark = cls(name, next_entry, end)
+        is_known = magic == _INDEX_MAGIC and version == _MARK_VERSION
+        return mark if is_known and data.startswith(mark.encode(), _INDEX_MARK_AT) else None
 
 
 @dataclass(frozen=True)
@@ -50,6 +85,8 @@ class Checkpoint:
     """Where the last record before `end` begins; -1 when there is no mark of ours."""
     end: int = 0
     queues: int = 0
+    index: IndexMark | None = None
+    """None: this checkpoint says nothing of the key index."""
 
     @property
     def trusted_ms(self) -> int:
@@ -78,6 +115,8 @@ class Checkpoint:
             self.queues,
             crc32(mark),
         )
+        if self.index is not None:
+            data[_INDEX_MARK_AT : _INDEX_MARK_AT + _INDEX_MARK.size] = self.index.encode()
         return bytes(data)
 
 
@@ -87,7 +126,7 @@ def read_checkpoint(files: Files, path: str) -> Checkpoint:
     if len(data) < _TIMES.size:
         return Checkpoint()
     flushed_ms, dispatched_ms, indexed_ms, primary_flushed, _ = _TIMES.unpack_from(data)
-    times = Checkpoint(flushed_ms, dispatched_ms, indexed_ms, primary_flushed)
+    times = Checkpoint(flushed_ms, dispatched_ms, indexed_ms, primary_flushed, index=IndexMark.decode(data))
     if len(data) < _MARK_AT + _MARK.size:
         return times
     magic, version, end, last_record, queues, crc = _MARK.unpack_from(data, _MARK_AT)
@@ -99,7 +138,7 @@ def read_checkpoint(files: Files, path: str) -> Checkpoint:
         )
     if crc != crc32(_MARK.pack(magic, version, end, last_record, queues, 0)):
         return times
-    return Checkpoint(flushed_ms, dispatched_ms, indexed_ms, primary_flushed, last_record, end, queues)
+    return replace(times, last_record=last_record, end=end, queues=queues)
 
 
 class Checkpointer:
@@ -116,7 +155,10 @@ class Checkpointer:
         dispatcher: Dispatcher,
         flusher: Flusher,
         on_fault: Callable[[BaseException], None],
+        index: KeyIndex | None = None,
     ) -> None:
+        self._index = index
+        self._save: Save | None = None  # of the index, with the goal
         self._config = config
         self._files = files
         self._clock = clock
@@ -153,8 +195,12 @@ class Checkpointer:
         new_bytes = self._dispatcher.position.end - self.written.end
         idle_ms = (self._clock.monotonic() - self._last_time) * 1000
         enough = new_bytes >= self._config.checkpoint_least_bytes
+        if self._index is not None and self._index.has_much_unsaved():
+            enough = True
         if enough or (new_bytes and idle_ms >= self._config.checkpoint_thorough_interval_ms):
             self._goal = self._dispatcher.position
+            if self._index is not None and self._index.is_due():
+                self._save = self._index.begin_saving()  # now: it must not go beyond what is flushed then
             self._flusher.flush()
             self.flushed()
 
@@ -170,6 +216,12 @@ class Checkpointer:
         paths = list(islice(self._unsynced, _FILES_A_JOB))
         if paths:
             self._background(partial(self._files.sync_all, paths), partial(self._synced, checkpoint, paths))
+        elif self._index is not None and self._save is not None and not self._save.savings:
+            self._saved_index(checkpoint, self._save, None)
+        elif self._index is not None and self._save is not None:
+            self._background(
+                partial(self._index.write, self._save), partial(self._saved_index, checkpoint, self._save)
+            )
         else:
             self._background(
                 partial(write_checkpoint, self._files, self._path, checkpoint),
@@ -184,6 +236,20 @@ class Checkpointer:
             return
         for path in paths:
             del self._unsynced[path]
+        self._sync_some(checkpoint)
+
+    def _saved_index(self, checkpoint: Checkpoint, save: Save, error: BaseException | None) -> None:
+        if self._is_stopped or self._index is None:
+            return
+        self._save = None
+        if error is None:
+            self._index.saved(save)
+            checkpoint = replace(checkpoint, index=save.mark, indexed_ms=save.mark.end_ms)
+        elif is_full(error):
+            self._index.not_saved(save)  # the former mark stays
+        else:
+            self._on_fault(error)
+            return
         self._sync_some(checkpoint)
 
     def _wrote(self, checkpoint: Checkpoint, error: BaseException | None) -> None:
@@ -242,7 +308,24 @@ class Checkpointer:
         self._collect()
         self._files.sync_all(self._unsynced)
         self._unsynced.clear()
-        self._write(self._checkpoint(self._dispatcher.position))
+        checkpoint = self._checkpoint(self._dispatcher.position)
+        if self._index is not None:
+            checkpoint = self._save_index_now(self._index, checkpoint)
+        self._write(checkpoint)
+
+    def _save_index_now(self, index: KeyIndex, checkpoint: Checkpoint) -> Checkpoint:
+        if self._save is not None:  # a stop has come between
+            index.not_saved(self._save)
+            self._save = None
+        save = index.begin_saving()
+        try:
+            index.write(save)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            index.not_saved(save)
+            return checkpoint
+        return replace(checkpoint, index=save.mark, indexed_ms=save.mark.end_ms)
 
     def _collect(self) -> None:
         """Note what the queues have written since the last time."""
@@ -260,6 +343,7 @@ class Checkpointer:
             goal.last_start,
             goal.end,
             self._queues_max,
+            self.written.index,
         )
 
     def _new_in(self, queue: ConsumeQueue, first: int) -> list[str]:
@@ -277,7 +361,7 @@ class Checkpointer:
 
 
 def write_checkpoint(files: Files, path: str, checkpoint: Checkpoint) -> None:
-    """In place: the 96 bytes that mean something lie in one sector, which is written as a whole."""
+    """In place: the 136 bytes that mean something lie in one sector, which is written as a whole."""
     file = files.open(path, create=True)
     is_new = file.size() < CHECKPOINT_BYTES
     try:

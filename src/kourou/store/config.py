@@ -1,6 +1,6 @@
 """What may be set about a data folder.
 
-The three sizes are not written down anywhere in the folder: they must be those of the broker that began it.
+The five sizes are not written down anywhere in the folder: they must be those of the broker that began it.
 """
 
 from __future__ import annotations
@@ -74,6 +74,27 @@ class StoreConfig:
 
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
 
+    index_enabled: bool = True
+    """Whether messages can be found by their keys."""
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    index_matches_max: int = 64
+    """How many messages one search by key gives at most."""
+
+    file_reserved_hours: int = 72
+    """How long a log file is kept after its last write ..."""
+    delete_hours: frozenset[int] = frozenset((4,))
+    """... and the hours of the day (local time) in which older ones go ..."""
+    disk_max_used_percent: int = 75
+    """... or at any hour, when so much of the disk is used."""
+    disk_clean_forcibly_percent: int = 85
+    """Above this the oldest go whatever their age ..."""
+    clean_forcibly: bool = True
+    """... unless that is not wanted."""
+    disk_warning_percent: int = 90
+    """Above this nothing is stored."""
+    clean_interval_ms: int = 10_000
+
     def __post_init__(self) -> None:
         if not self.root:
             raise ConfigError("no data folder: give storePathRootDir")
@@ -85,6 +106,8 @@ class StoreConfig:
             )
         if self.consume_queue_segment_entries < 1:
             raise ConfigError("mappedFileSizeConsumeQueue must hold at least one entry of 20 bytes")
+        if self.index_slots < 1 or self.index_entries < 2:
+            raise ConfigError("maxHashSlotNum must be at least 1, and maxIndexNum at least 2")
 
     @property
     def consume_queue_segment_bytes(self) -> int:

@@ -28,6 +28,7 @@ from kourou.store.segmented_file import SegmentedFile
 
 ENTRY = Struct(">qiq")
 FILLER_SIZE = 0x7FFF_FFFF
+SECTOR_BYTES = 512
 _FILLER = ENTRY.pack(0, FILLER_SIZE, 0)
 _PAGE_ENTRIES = 4096 // ENTRY_BYTES
 
@@ -188,6 +189,15 @@ class ConsumeQueue:
         self.end_physical = last[0] + last[1] if last is not None and last[1] != FILLER_SIZE else -1
         self.run_from = end
 
+    @property
+    def may_end_torn(self) -> bool:
+        """Whether the last entry lies across two sectors, so that a power cut may have left half of it."""
+        return self.max_offset * ENTRY_BYTES % SECTOR_BYTES in range(1, ENTRY_BYTES)
+
+    def drop_last(self) -> None:
+        """Forget the last entry: it is not what was written."""
+        self._end_at(self.max_offset - 1, self.min_offset)
+
     def zero_tail(self) -> bool:
         """Leave no entry of a former life behind the last one; returns whether there was any."""
         return self.segments.cut(self.max_offset * ENTRY_BYTES)
@@ -275,6 +285,12 @@ class ConsumeQueues:
         folder = f"{self._config.queues_folder}/{topic}"
         if is_folder_name(topic) and self._files.is_folder(folder):
             self._files.remove_folder(folder)
+
+    def remove_queue(self, queue: ConsumeQueue) -> None:
+        """Delete one queue of a topic."""
+        queue.segments.close()
+        del self.table[queue.topic, queue.queue_id]
+        self._files.remove_folder(queue.segments.folder)
 
     def close(self) -> None:
         self._open_files.close_all()

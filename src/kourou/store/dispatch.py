@@ -1,4 +1,4 @@
-"""Makes stored records visible: feeds the consume queues, then whoever listens.
+"""Makes stored records visible: feeds the consume queues and the key index, then whoever listens.
 
 Entries are collected while a tick stages its records and wait, batch by batch, until the log is durable up
 to their end in the mode that was asked for. Only then are they written to their queues, one write a queue,
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kourou.protocol import properties as props
 from kourou.protocol.java_hash import tag_code
@@ -48,17 +48,29 @@ class Position(NamedTuple):
 class _Batch(NamedTuple):
     position: Position
     parts: deque[tuple[ConsumeQueue, bytes]]
+    keyed: list[ConsumeQueue | bytes | int]
+
+
+class Index(Protocol):
+    """What finds messages by their keys."""
+
+    def take(self, keyed: Sequence[ConsumeQueue | bytes | int], stored_ms: int, end: int) -> None: ...
 
 
 class Dispatcher:
     """Knows which records are visible."""
 
-    def __init__(self, position: Position, listeners: Sequence[Listener] = ()) -> None:
+    def __init__(
+        self, position: Position, listeners: Sequence[Listener] = (), index: Index | None = None
+    ) -> None:
         self.position = position
         """Every record before this is in its consume queue."""
         self.touched: dict[ConsumeQueue, int] = {}
         """Queues written since the last checkpoint, and their first new entry."""
         self._listeners = listeners
+        self._index = index
+        self.keyed: list[ConsumeQueue | bytes | int] = []
+        """Queue, properties and place of each message of this tick, as they come in."""
         self._waiting: deque[_Batch] = deque()
         self._staged: list[ConsumeQueue] = []
 
@@ -75,7 +87,7 @@ class Dispatcher:
     def seal(self, position: Position) -> None:
         """The tick's records are written: its entries wait until the log is durable up to `position`."""
         parts = deque((queue, b"".join(queue.staged)) for queue in self._staged)
-        self._waiting.append(_Batch(position, parts))
+        self._waiting.append(_Batch(position, parts, self.keyed[:]))
         self._clear()
 
     def drop_staged(self) -> None:
@@ -85,6 +97,7 @@ class Dispatcher:
         self._clear()
 
     def _clear(self) -> None:
+        self.keyed.clear()
         for queue in self._staged:
             queue.staged.clear()
         self._staged.clear()
@@ -102,6 +115,8 @@ class Dispatcher:
                 for listener in self._listeners:
                     listener(Dispatched(queue.topic, queue.queue_id, queue.max_offset, entries))
             self.position = batch.position
+            if self._index is not None:
+                self._index.take(batch.keyed, batch.position.last_stored_ms, batch.position.end)
             waiting.popleft()
 
     def forget_topic(self, queues: list[ConsumeQueue]) -> None:

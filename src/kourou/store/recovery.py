@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kourou.errors import Corrupt
+from kourou.errors import Corrupt, ProtocolError
 from kourou.protocol import record as records
 from kourou.protocol.record import Record, Verdict
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.commit_log import RECORD_OVERHEAD_BYTES_MAX, CommitLog
 from kourou.store.config import StoreConfig
-from kourou.store.consume_queue import ENTRY, ConsumeQueue, ConsumeQueues, is_folder_name
+from kourou.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, ConsumeQueues, is_folder_name
 from kourou.store.dispatch import Position, entry_tag
 
 TRANSACTION_BITS = 0xC
@@ -74,8 +74,13 @@ def recover(
     try:
         return _Walk(config, log, queues, is_clean, start, last).run()
     except _EntriesMissing:
-        _trust(queues, log.start)
+        _trust(log, queues, log.start)
         return _Walk(config, log, queues, is_clean, log.start, None).run()
+
+
+def records_from(config: StoreConfig, log: CommitLog, start: int) -> Iterator[Record]:
+    """Every valid record of a recovered log from the one at `start` on; damage is passed over."""
+    return _Finder(config, log, start).records()
 
 
 def _start(
@@ -92,13 +97,37 @@ def _start(
             return _after_clean_stop(config, log, queues)
         else:
             start = _file_to_begin_with(config, log, checkpoint)
-    _trust(queues, start)
+    _trust(log, queues, start)
     return start, last
 
 
-def _trust(queues: ConsumeQueues, physical_offset: int) -> None:
+def _trust(log: CommitLog, queues: ConsumeQueues, physical_offset: int) -> None:
     for queue in queues.on_disk():
         queue.recover(trusted=physical_offset)
+        if queue.max_offset > queue.min_offset and queue.may_end_torn and not _ends_as_written(log, queue):
+            queue.drop_last()
+
+
+def _ends_as_written(log: CommitLog, queue: ConsumeQueue) -> bool:
+    """Whether the last entry names a record that says the same of itself.
+
+    Of an entry that was never synced, the half with its place may be missing: it then points to the front of
+    the log, where everything is to be believed.
+    """
+    entry = queue.entry(queue.max_offset - 1)
+    if entry is None or entry[1] == FILLER_SIZE or entry[0] < log.start:
+        return True
+    data = log.segments.read(entry[1], entry[0])
+    try:
+        record = records.decode(data)
+    except ProtocolError:
+        return False
+    return (record.topic, record.queue_id, record.queue_offset, record.size) == (
+        queue.topic_bytes,
+        queue.queue_id,
+        queue.max_offset - 1,
+        entry[1],
+    )
 
 
 def _after_clean_stop(
@@ -116,7 +145,7 @@ def _after_clean_stop(
         last = _valid_record(config, log, physical)
         if last is not None and last.size == size:
             return physical + size, last
-    _trust(queues, log.start)  # queues that point past the log: believe the log
+    _trust(log, queues, log.start)  # queues that point past the log: believe the log
     return log.start, None
 
 
@@ -171,7 +200,8 @@ class _Walk:
         self._queues = queues
         self._start = start
         self._last = Position(start, last.physical_offset if last else -1, last.store_ms if last else 0)
-        self._damage: list[Damage] = []
+        self._finder = _Finder(config, log, start, self._last.last_stored_ms)
+        self._damage = self._finder.damage
         self._walked = 0
         self._entries: dict[ConsumeQueue, list[bytes]] = {}
         self._changed: dict[ConsumeQueue, int] = {}
@@ -180,7 +210,7 @@ class _Walk:
 
     def run(self) -> Recovered:
         self._refuse_what_is_no_log()
-        for found in self._records():
+        for found in self._finder.records():
             self._take(found)
         self._write_entries()
         end = self._last.end
@@ -199,7 +229,7 @@ class _Walk:
         After a crash it may also be the very first writes that were torn: little, and at the very start.
         """
         segments = self._log.segments
-        if self._start != segments.start or any(True for _ in self._candidates(segments.start)):
+        if self._start != segments.start or any(True for _ in self._finder.candidates(segments.start)):
             return
         torn_max = 0 if self._is_clean else _TORN_BYTES_MAX
         for segment in segments.segments_between(segments.start, 1 << 62):
@@ -209,63 +239,6 @@ class _Walk:
                     f"{segment.path} holds data, but nothing in {segments.folder} is a message record; "
                     "nothing was changed: restore the folder from a copy, or start with an empty one"
                 )
-
-    # Finding records.
-
-    def _records(self) -> Iterator[Record]:
-        """Every valid record from `start` on; `_last` follows."""
-        at = self._start
-        segment_bytes = self._config.commit_log_segment_bytes
-        room = self._config.message_bytes_max + RECORD_OVERHEAD_BYTES_MAX
-        window, window_at, window_end = b"", 0, 0
-        while (segment := self._log.segments.segment_at(at)) is not None:
-            is_short = at + room > window_end and window_end < segment.base + segment_bytes
-            if is_short or not window_at <= at < window_end:
-                window, window_at = self._window(at), at
-                window_end = at + len(window)
-            left = segment.base + segment_bytes - at
-            within = at - window_at
-            checked = _check(
-                window, within, min(len(window), within + left), self._config.verify_on_recovery, at
-            )
-            if checked.verdict is Verdict.OK and checked.record is not None:
-                yield checked.record
-                at += checked.size
-            elif checked.verdict is Verdict.BLANK and checked.size == left:
-                at += left
-            else:
-                following = self._following(at)
-                if following is None:
-                    return
-                self._damage.append(Damage(at, following, checked.reason))
-                at = following
-
-    def _window(self, at: int) -> bytes:
-        """The bytes from `at` on, as many as a record can have at most, and more to go on with."""
-        left = self._config.commit_log_segment_bytes - at % self._config.commit_log_segment_bytes
-        size = int.from_bytes(self._log.read(4, at), "big")
-        return self._log.read(min(left, max(_WINDOW_BYTES, min(size, _WINDOW_BYTES_MAX))), at)
-
-    def _following(self, at: int) -> int | None:
-        """Where the next valid record begins; None when there is none to the end of the log."""
-        return next(self._candidates(at + 1), None)
-
-    def _candidates(self, start: int) -> Iterator[int]:
-        for segment in self._log.segments.segments_between(start, 1 << 62):
-            at = segment.data_from(max(0, start - segment.base))
-            while at < segment.size:
-                data = segment.read(_WINDOW_BYTES, at)
-                for place in _magic_places(data):
-                    physical = segment.base + at + place - 4
-                    if physical >= start and self._is_valid(physical):
-                        yield physical
-                if at + len(data) >= segment.size:
-                    break
-                at = segment.data_from(at + len(data) - 8)  # a magic may lie across two readings
-
-    def _is_valid(self, physical: int) -> bool:
-        found = _valid_record(self._config, self._log, physical)
-        return found is not None and found.store_ms >= self._last.last_stored_ms
 
     # Taking them in.
 
@@ -320,6 +293,73 @@ class _Walk:
                 )
         self._entries.clear()
         self._pending = 0
+
+
+class _Finder:
+    """Finds the records in a log, one after the other."""
+
+    def __init__(self, config: StoreConfig, log: CommitLog, start: int, last_stored_ms: int = 0) -> None:
+        self._config = config
+        self._log = log
+        self._start = start
+        self._last_stored_ms = last_stored_ms
+        self.damage: list[Damage] = []
+
+    def records(self) -> Iterator[Record]:
+        """Every valid record from `start` on."""
+        at = self._start
+        segment_bytes = self._config.commit_log_segment_bytes
+        room = self._config.message_bytes_max + RECORD_OVERHEAD_BYTES_MAX
+        window, window_at, window_end = b"", 0, 0
+        while (segment := self._log.segments.segment_at(at)) is not None:
+            is_short = at + room > window_end and window_end < segment.base + segment_bytes
+            if is_short or not window_at <= at < window_end:
+                window, window_at = self._window(at), at
+                window_end = at + len(window)
+            left = segment.base + segment_bytes - at
+            within = at - window_at
+            checked = _check(
+                window, within, min(len(window), within + left), self._config.verify_on_recovery, at
+            )
+            if checked.verdict is Verdict.OK and checked.record is not None:
+                self._last_stored_ms = checked.record.store_ms
+                yield checked.record
+                at += checked.size
+            elif checked.verdict is Verdict.BLANK and checked.size == left:
+                at += left
+            else:
+                following = self._following(at)
+                if following is None:
+                    return
+                self.damage.append(Damage(at, following, checked.reason))
+                at = following
+
+    def _window(self, at: int) -> bytes:
+        """The bytes from `at` on, as many as a record can have at most, and more to go on with."""
+        left = self._config.commit_log_segment_bytes - at % self._config.commit_log_segment_bytes
+        size = int.from_bytes(self._log.read(4, at), "big")
+        return self._log.read(min(left, max(_WINDOW_BYTES, min(size, _WINDOW_BYTES_MAX))), at)
+
+    def _following(self, at: int) -> int | None:
+        """Where the next valid record begins; None when there is none to the end of the log."""
+        return next(self.candidates(at + 1), None)
+
+    def candidates(self, start: int) -> Iterator[int]:
+        for segment in self._log.segments.segments_between(start, 1 << 62):
+            at = segment.data_from(max(0, start - segment.base))
+            while at < segment.size:
+                data = segment.read(_WINDOW_BYTES, at)
+                for place in _magic_places(data):
+                    physical = segment.base + at + place - 4
+                    if physical >= start and self._is_valid(physical):
+                        yield physical
+                if at + len(data) >= segment.size:
+                    break
+                at = segment.data_from(at + len(data) - 8)  # a magic may lie across two readings
+
+    def _is_valid(self, physical: int) -> bool:
+        found = _valid_record(self._config, self._log, physical)
+        return found is not None and found.store_ms >= self._last_stored_ms
 
 
 def _magic_places(data: bytes) -> Iterator[int]:

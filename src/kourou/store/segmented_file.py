@@ -145,9 +145,13 @@ class SegmentedFile:
 
     def drop(self, base: int) -> None:
         """Remove one segment."""
+        self._files.remove(self.forget(base))
+
+    def forget(self, base: int) -> str:
+        """Have one segment no more; returns the path of its file, which is still there."""
         segment = self._segments.pop(base)
         segment.close()
-        self._files.remove(segment.path)
+        return segment.path
 
     def close(self) -> None:
         for segment in self._segments.values():

@@ -15,6 +15,7 @@ by one `pwrite`; what must be synced is handed to `background`. The road of a me
     tick     commit_log: written                                    answers of ASYNC_FLUSH
     sync     flush: on the disk                                     answers of SYNC_FLUSH
     dispatch consume_queue: written, message visible                listeners: long polling
+    later    key_index: findable by its keys
 
 ASYNC_FLUSH dispatches after the write, SYNC_FLUSH after the sync: no reader sees what a crash in that mode
 could take away. Two ways to fail: a full disk refuses (retryable, and tried again by itself), any other error
@@ -26,15 +27,17 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import msgspec
 
 from kourou.doors.clock import Clock
 from kourou.doors.files import Files, Lock, is_full, make_lasting_folder
 from kourou.errors import Busy, DiskFault, Refused, StoreLocked
+from kourou.protocol import properties as props
 from kourou.protocol import record as records
 from kourou.protocol.codes import ResponseCode
+from kourou.protocol.names import SCHEDULE_TOPIC
 from kourou.protocol.properties import PROPERTIES_BYTES_MAX
 from kourou.store.checkpoint import Checkpointer, read_checkpoint
 from kourou.store.commit_log import CommitLog
@@ -52,8 +55,18 @@ from kourou.store.flush import (
     failed,
     tell,
 )
+from kourou.store.key_index import KeyIndex
 from kourou.store.reading import Accepts, Reader, ReadResult, ReadStatus
-from kourou.store.recovery import PREPARED, ROLLED_BACK, TRANSACTION_BITS, Damage, Recovered, recover
+from kourou.store.recovery import (
+    PREPARED,
+    ROLLED_BACK,
+    TRANSACTION_BITS,
+    Damage,
+    Recovered,
+    records_from,
+    recover,
+)
+from kourou.store.retention import Retention
 
 __all__ = [
     "FLUSH_TIMEOUT",
@@ -131,15 +144,18 @@ class Store:
         self._background = background
         self._log = CommitLog(config, files)
         self._queues = ConsumeQueues(config, files)
+        self._index = KeyIndex(config, files, clock, self._log, self._on_fault)
         self._listeners: list[Listener] = []
         self._lock: Lock | None = None
         self._is_open = False
         self._is_blocked = True  # look closer before the next append
         self._refusal: Busy | None = None
+        self._pressure: Busy | None = None  # the disk is fuller than is allowed
         self._retry_at = 0.0
         self._is_scheduled = False
         self._rollbacks = 0
         self._last_start = -1
+        self._unclean_from: int | None = None
         self._last_store_ms = 0
         self._tick_ms = 0  # 0: not looked at the clock yet
         self._body_max = config.message_bytes_max
@@ -177,6 +193,7 @@ class Store:
         is_clean = not self._files.exists(f"{config.root}/abort")
         found = recover(config, self._log, self._queues, checkpoint, is_clean)
         self.damage = found.damage
+        self._unclean_from = None if is_clean else min(max(checkpoint.end, self._log.start), self._log.end)
         self._last_start, self._last_store_ms = found.position.last_start, found.position.last_stored_ms
         self._report(found.walked, is_clean)
         self._reader = Reader(
@@ -185,7 +202,10 @@ class Store:
             config.in_memory_bytes or int(self._files.memory_bytes() * IN_MEMORY_SHARE),
             tags_may_be_elsewhere=self._files.exists(f"{config.root}/consumequeue_ext"),
         )
-        self._dispatcher = Dispatcher(found.position, self._listeners)
+        self._index = KeyIndex(config, self._files, clock, self._log, self._on_fault)
+        self._index.load(checkpoint, is_clean)
+        self._dispatcher = Dispatcher(found.position, self._listeners, self._index)
+        self._keep_keys = self._dispatcher.keyed.extend
         self._flusher = Flusher(self._log, config, clock, self._background, self._on_flushed, self._on_fault)
         self._checkpointer = Checkpointer(
             config,
@@ -197,12 +217,26 @@ class Store:
             self._dispatcher,
             self._flusher,
             self._on_fault,
+            self._index,
+        )
+        self._retention = Retention(
+            config,
+            self._files,
+            clock,
+            self._background,
+            self._log,
+            self._queues,
+            self._index,
+            dispatched=lambda: self._dispatcher.position.end,
+            refuse=self._refuse_for_space,
         )
         self._settle(found, is_clean)
         self._flusher.start()
         self._checkpointer.start()
+        self._index.start(lambda: self._dispatcher.position.end)
         self._is_open = True
         self._is_blocked = False
+        self._retention.start()
 
     def _settle(self, found: Recovered, is_clean: bool) -> None:
         """What was recovered is on the disk, and `abort` says that somebody is at work, before anything new
@@ -240,6 +274,8 @@ class Store:
         self._is_blocked = True
         self._checkpointer.stop()
         self._flusher.stop()
+        self._index.stop()
+        self._retention.stop()
         try:
             if self.failed is None:
                 self._leave_clean()
@@ -250,6 +286,17 @@ class Store:
         self._waiters.close()
         self._flusher.when_idle(self._release)
 
+    def sync(self) -> None:
+        """Write and flush all that was appended before returning, and tell who waits: before a stop."""
+        if not self._is_open or self.failed is not None:
+            return
+        self._commit()
+        try:
+            self._flusher.flush_now()
+        except OSError as error:
+            self._on_fault(error)
+        self._on_flushed()
+
     def _leave_clean(self) -> None:
         self._commit()
         if self.failed is not None:
@@ -258,12 +305,14 @@ class Store:
         self._on_flushed()
         if self._dispatcher.is_behind or self.failed is not None:
             return  # the next start finishes it
+        self._index.finish()
         if self._last_start >= 0:
             self._checkpointer.write_now()
         self._files.remove(f"{self.config.root}/abort")
         self._files.sync_folder(self.config.root)
 
     def _release(self) -> None:
+        self._index.close()
         self._log.close()
         self._queues.close()
         if self._lock is not None:
@@ -318,6 +367,9 @@ class Store:
         if is_visible:
             queue.next_offset = queue_offset + 1
             self._dispatcher.stage(queue, _pack_entry(place, size, tag))
+            self._keep_keys((queue, draft.properties, place))
+        elif draft.sys_flag & TRANSACTION_BITS != ROLLED_BACK:
+            self._keep_keys((queue, draft.properties, place))
         if not self._is_scheduled:
             self._schedule()
         return Appended(place, size, queue_offset, store_ms)
@@ -336,6 +388,7 @@ class Store:
             queue = self._queue_for(draft)
             queue.next_offset += 1
             self._dispatcher.stage(queue, self._entry(draft, each.physical_offset, each.size, store_ms))
+            self._keep_keys((queue, draft.properties, each.physical_offset))
             self._last_start = each.physical_offset
         if not self._is_scheduled:
             self._schedule()
@@ -402,6 +455,8 @@ class Store:
             raise DiskFault(self.failed)
         if not self._is_open:
             raise DiskFault(f"the store {self.config.root} is not open")
+        if self._pressure is not None:
+            raise self._pressure
         if self._refusal is not None and self._clock.monotonic() < self._retry_at:
             raise self._refusal
         self._is_blocked = False
@@ -458,6 +513,10 @@ class Store:
         self._refusal = Busy(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
         self._retry_at = self._clock.monotonic() + RETRY_SECONDS
         self._is_blocked = True
+
+    def _refuse_for_space(self, why: str | None) -> None:
+        self._pressure = None if why is None else Busy(ResponseCode.SERVICE_NOT_AVAILABLE, why)
+        self._is_blocked = True  # the next append finds out which it is
 
     def _on_flushed(self) -> None:
         if self.failed is not None:
@@ -545,9 +604,41 @@ class Store:
             return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
         return self._reader.read(queue, queue_offset, count_max, bytes_max, wanted, accepts)
 
+    def entries(self, topic: str, queue_id: int, queue_offset: int, count: int) -> bytes:
+        """Up to `count` consume queue entries as they lie on disk (`consume_queue.ENTRY`), or none."""
+        queue = self._queues.table.get((topic, queue_id))
+        return b"" if queue is None else queue.entries(queue_offset, count)
+
+    def recovered(self) -> Iterator[records.Record]:
+        """What came after the last checkpoint of a folder that was not closed, in the order of the log; after
+        a clean stop nothing. For those who keep things in pairs: a power cut may have parted them."""
+        if self._unclean_from is not None:
+            yield from records_from(self.config, self._log, self._unclean_from)
+
     def record_at(self, physical_offset: int) -> bytes | None:
         """The visible record that begins there; None when there is none."""
         return self._log.record_at(physical_offset, self._dispatcher.position.end)
+
+    def find(
+        self, topic: str, key: str, most: int, begin_ms: int = 0, end_ms: int = (1 << 63) - 1
+    ) -> list[bytes]:
+        """Visible records of `topic` with `key` among their keys, or as their unique id, oldest first: the
+        newest `most` of those stored in the time given, by whole seconds."""
+        places = self._index.find(
+            topic, key, max(1, min(most, self.config.index_matches_max)), begin_ms, end_ms
+        )
+        wanted_topic, wanted_key = topic.encode(), key.encode("utf-8", "replace")
+        found = []
+        for place in places:
+            record = self.record_at(place)
+            if record is not None and _has_key(records.decode(record), wanted_topic, wanted_key):
+                found.append(record)
+        return found
+
+    @property
+    def last_indexed(self) -> tuple[int, int]:
+        """When the newest message that can be found by key was stored, and where."""
+        return self._index.last
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The first message that is still there; 0 for a queue that never was."""
@@ -575,6 +666,12 @@ class Store:
 
         first_late = queue.first_where(is_late, least, most)
         return max(least, first_late - 1) if upper else first_late
+
+    def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """When that message was stored; None when it is not there."""
+        queue = self._queues.table.get((topic, queue_id))
+        entry = queue.entry(queue_offset) if queue else None
+        return self._log.stored_ms(entry[0]) if entry else None
 
     def earliest_store_ms(self, topic: str | None = None, queue_id: int = 0) -> int:
         """When the oldest message of a queue, or of all, was stored; -1 when there is none."""
@@ -606,12 +703,42 @@ class Store:
         self._queues.remove_topic(topic)
         self._checkpointer.queues_removed()
 
+    def clean_expired_log(self) -> None:
+        """Remove the log files that are past their time, at whatever hour; some now, the rest soon."""
+        self._retention.by_hand()
+
+    def clean_expired_queues(self) -> list[tuple[str, int]]:
+        """Forget the queues all of whose messages are gone, with their offsets; returns which."""
+        self._commit()
+        gone = [
+            queue
+            for queue in self._queues.on_disk()
+            if 0 <= queue.end_physical <= self._log.start and queue.next_offset == queue.max_offset
+        ]
+        gone = [queue for queue in gone if queue.topic != SCHEDULE_TOPIC]
+        self._dispatcher.forget_topic(gone)
+        for queue in gone:
+            self._queues.remove_queue(queue)
+        if gone:
+            self._checkpointer.queues_removed()
+        return [(queue.topic, queue.queue_id) for queue in gone]
+
     # How far things are.
 
     @property
     def start(self) -> int:
         """The first byte of the log that is still there."""
         return self._log.start
+
+    @property
+    def last_store_ms(self) -> int:
+        """When the last visible record was stored; 0 when there is none."""
+        return self._dispatcher.position.last_stored_ms
+
+    @property
+    def last_start(self) -> int:
+        """Where the last visible record begins; -1 when there is none."""
+        return self._dispatcher.position.last_start
 
     @property
     def wrote(self) -> int:
@@ -628,7 +755,17 @@ class Store:
     @property
     def refusal(self) -> str | None:
         """Why nothing can be appended at the moment: the disk is full."""
-        return None if self._refusal is None else self._refusal.remark
+        refusal = self._pressure or self._refusal
+        return None if refusal is None else refusal.remark
+
+
+def _has_key(record: records.Record, topic: bytes, key: bytes) -> bool:
+    """Whether it is a message of this topic and key: the index knows only their hash."""
+    properties = record.properties
+    return record.topic == topic and (
+        props.find(properties, b"UNIQ_KEY") == key
+        or key in (props.find(properties, b"KEYS") or b"").split(b" ")
+    )
 
 
 def _encode(draft: Draft, queue: ConsumeQueue, queue_offset: int, at: int, store_ms: int) -> bytes:

@@ -24,18 +24,47 @@ def test_it_serves_what_it_says(world: BrokerWorld) -> None:
         RequestCode.GET_MAX_OFFSET,
         RequestCode.GET_MIN_OFFSET,
         RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.QUERY_CONSUME_QUEUE,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
         RequestCode.HEART_BEAT,
         RequestCode.UNREGISTER_CLIENT,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,
         RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.END_TRANSACTION,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.RECALL_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_TOPIC_CONFIG,
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.GET_CONSUME_STATS,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
     }
 
 
 def test_what_it_does_not_serve_is_answered_so(world: BrokerWorld) -> None:
     world.start()
-    reply = world.connect().ask(RequestCode.CONSUMER_SEND_MSG_BACK)
+    reply = world.connect().ask(RequestCode.POP_MESSAGE)
     assert reply.code == 3
-    assert "36 not supported" in (reply.remark or "")
+    assert "200050 not supported" in (reply.remark or "")
 
 
 def test_the_fast_port_can_be_switched_off(world: BrokerWorld) -> None:

@@ -95,3 +95,19 @@ def test_the_environment_names_the_name_servers() -> None:
 def test_a_bad_setting_is_named_with_the_way_out(content: bytes, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         settings_of(content)
+
+
+@pytest.mark.parametrize(
+    ("text", "delays_ms"),
+    [("1s", (1_000,)), ("1s  90m 2h 1d", (1_000, 5_400_000, 7_200_000, 86_400_000))],
+)
+def test_delay_levels_are_read_as_the_original_writes_them(text: str, delays_ms: tuple[int, ...]) -> None:
+    kind = KEYS.keys["messageDelayLevel"].kind
+    assert kind.parse(text) == delays_ms
+    assert kind.parse(kind.show(delays_ms)) == delays_ms
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "1x", "0s", "-1s", "1s,5s", "1s " * 1025])
+def test_delay_levels_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises((ValueError, KeyError)):
+        KEYS.keys["messageDelayLevel"].kind.parse(text)

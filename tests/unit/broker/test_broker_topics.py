@@ -35,6 +35,7 @@ def test_a_new_broker_has_the_system_topics_of_the_original() -> None:
         "SCHEDULE_TOPIC_XXXX": (18, 6),
         "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
         "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+        "rmq_sys_wheel_timer": (1, 6),
         "DefaultCluster_REPLY_TOPIC": (1, 6),
     }
 

@@ -70,7 +70,7 @@ def test_a_full_disk_has_no_room_for_the_first_checkpoint_and_that_is_no_fault(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     files, clock = SimulatedFiles(), SimulatedClock()
-    store = store_on(files, clock=clock)
+    store = store_on(files, clock=clock, disk_warning_percent=100)
     sent = fill(store, 5)
     files.capacity = files.used()
     clock.advance(60)

@@ -19,7 +19,11 @@ CLIENT_ID_CHARACTERS_MAX = 512
 
 
 class HeartbeatHandler:
-    """HEART_BEAT (34): this client exists, sends for these groups, consumes for those."""
+    """HEART_BEAT (34): this client exists, sends for these groups, consumes for those.
+
+    A 5.x client may send a short form, without its subscriptions, once it was told that it may. It is told
+    to send the whole again (IS_SUB_CHANGE) when this broker does not know them: after a restart, say.
+    """
 
     def __init__(self, members: Members, groups: Groups, topics: Topics) -> None:
         self._members = members
@@ -29,12 +33,23 @@ class HeartbeatHandler:
     def __call__(self, request: Command, answer: Answer) -> None:
         heartbeat = HeartbeatData.decode(request.body)
         _check(heartbeat)
-        member = Member(answer.connection, heartbeat.client_id, request.language, request.version)
         for producer in heartbeat.producer_data_set:
-            self._members.producer_heard(member, producer.group_name)
+            self._members.producer_heard(self._member(request, answer, heartbeat), producer.group_name)
+        is_short = heartbeat.heartbeat_fingerprint != 0 and heartbeat.without_sub
+        is_asked_for_more = False
         for consumer in heartbeat.consumer_data_set:
-            self._consumer(member, consumer)
-        answer(request.reply(HeartbeatReply()))
+            member = self._member(request, answer, heartbeat)
+            if not is_short:
+                self._consumer(member, consumer)
+            elif not self._members.consumer_unchanged(member, consumer.group_name):
+                is_asked_for_more = True
+        answer(request.reply(HeartbeatReply(supports_v2=True, subscription_changed=is_asked_for_more)))
+
+    def _member(self, request: Command, answer: Answer, heartbeat: HeartbeatData) -> Member:
+        """One for each group: what it wants differs between them."""
+        member = Member(answer.connection, heartbeat.client_id, request.language, request.version)
+        member.fingerprint = heartbeat.heartbeat_fingerprint
+        return member
 
     def _consumer(self, member: Member, consumer: ConsumerData) -> None:
         group = self._groups.get_or_create(consumer.group_name)

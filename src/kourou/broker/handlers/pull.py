@@ -1,6 +1,6 @@
 """Handing messages out: records are sent as they lie on disk.
 
-Command ─▶ may this group read here? ─▶ which tags? ─▶ store.read ─▶ answer
+Command ─▶ may this group read here? ─▶ which ones? ─▶ store.read ─▶ answer
                                                           │
                                                           └─ nothing new: wait in `LongPoll`, then once more
 """
@@ -13,7 +13,7 @@ import msgspec
 
 from kourou.broker import filters
 from kourou.broker.config import BrokerConfig
-from kourou.broker.filters import TagCodes
+from kourou.broker.filters import EVERYTHING, Filter
 from kourou.broker.groups import Groups
 from kourou.broker.long_poll import LongPoll, Waiting
 from kourou.broker.members import Members
@@ -27,7 +27,7 @@ from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import JSON, Command, reply_frame, reply_template
 from kourou.protocol.frame import PREFIX
 from kourou.protocol.headers import PullMessage, PullReply
-from kourou.protocol.names import printable
+from kourou.protocol.names import RETRY_PREFIX, printable
 from kourou.remoting.answer import Answer
 from kourou.store.store import ReadResult, ReadStatus, Store
 
@@ -75,6 +75,8 @@ class PullHandler:
         wanted = self._wanted(header, group)
         if header.sys_flag & COMMIT and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        if self._told_of_reset(request, answer, header):
+            return
         result = self._read(header, header.queue_offset, wanted)
         if header.sys_flag & SUSPEND and is_worth_waiting(result, header.queue_offset):
             self._park(request, answer, header, wanted)
@@ -109,11 +111,13 @@ class PullHandler:
             )
         return group
 
-    def _wanted(self, header: PullMessage, group: SubscriptionGroupConfig) -> TagCodes:
-        """Which tags to send: by this request's own expression, or by the group's heartbeats."""
+    def _wanted(self, header: PullMessage, group: SubscriptionGroupConfig) -> Filter:
+        """Which messages to send: by this request's own expression, or by the group's heartbeats."""
         if header.sys_flag & OWN_SUBSCRIPTION:
             self._check_expression_type(header.expression_type)
-            return filters.tag_codes(header.subscription)
+            return self._unless_retry(
+                header, filters.make_filter(header.expression_type, header.subscription)
+            )
         online = self._members.consumer_group(header.consumer_group)
         if online is None:
             raise Refused(
@@ -138,20 +142,47 @@ class PullHandler:
                 f"{subscription.data.sub_version}, this pull has {header.subscription_version}",
             )
         self._check_expression_type(subscription.data.expression_type)
-        return subscription.codes
+        if subscription.fault is not None:
+            raise Refused(ResponseCode.FILTER_DATA_NOT_EXIST, subscription.fault)
+        return self._unless_retry(header, subscription.filter)
 
     def _check_expression_type(self, expression_type: str | None) -> None:
-        if not filters.is_tag_expression(expression_type):
+        if not self._config.property_filter and not filters.is_tag_expression(expression_type):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"this release filters by tag only, not by {printable(expression_type or '')}",
+                "The broker does not support consumer to filter message by "
+                f"{printable(expression_type or '')} (enablePropertyFilter=false)",
             )
 
-    def _read(self, header: PullMessage, queue_offset: int, wanted: TagCodes) -> ReadResult:
+    def _unless_retry(self, header: PullMessage, wanted: Filter) -> Filter:
+        """What comes back for a retry was wanted once; it is not asked about again, unless that is set."""
+        if wanted.accepts is None or not header.topic.startswith(RETRY_PREFIX):
+            return wanted
+        return wanted if self._config.filter_retries else EVERYTHING
+
+    def _read(self, header: PullMessage, queue_offset: int, wanted: Filter) -> ReadResult:
         count = max(1, header.message_count_max)
-        return self._store.read(header.topic, header.queue_id, queue_offset, count, wanted=wanted)
+        return self._store.read(
+            header.topic, header.queue_id, queue_offset, count, wanted=wanted.codes, accepts=wanted.accepts
+        )
+
+    def _told_of_reset(self, request: Command, answer: Answer, header: PullMessage) -> bool:
+        """Whether an operator sent this group elsewhere, and it is told so now instead of being answered."""
+        topic, queue_id = header.topic, header.queue_id
+        reset_to = self._offsets.take_reset(header.consumer_group, topic, queue_id)
+        if reset_to is None:
+            return False
+        reply = PullReply(
+            suggest_which_broker_id=0,
+            next_begin_offset=reset_to,
+            min_offset=self._store.min_offset(topic, queue_id),
+            max_offset=self._store.max_offset(topic, queue_id),
+        )
+        answer(request.reply(reply, code=ResponseCode.PULL_OFFSET_MOVED, remark="OFFSET_RESET"))
+        return True
 
     def _answer(self, request: Command, answer: Answer, header: PullMessage, result: ReadResult) -> None:
+        self._offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_offset)
         if request.serialization == JSON and result.status is ReadStatus.FOUND:
             numbers = (result.next_offset, result.min_offset, result.max_offset, request.opaque)
             head = _FOUND % numbers
@@ -174,7 +205,7 @@ class PullHandler:
 
     # ------------------------------------------------------------------------------------- long polling
 
-    def _park(self, request: Command, answer: Answer, header: PullMessage, wanted: TagCodes) -> None:
+    def _park(self, request: Command, answer: Answer, header: PullMessage, wanted: Filter) -> None:
         hold_ms = min(header.suspend_timeout_ms, SUSPEND_MS_MAX)
         if not self._config.long_polling:
             hold_ms = self._config.short_polling_ms
@@ -185,6 +216,8 @@ class PullHandler:
 
         def retry(last: bool) -> bool:
             nonlocal queue_offset
+            if self._told_of_reset(request, answer, header):
+                return True
             result = self._read(header, queue_offset, wanted)
             if not last and is_worth_waiting(result, queue_offset):
                 return False

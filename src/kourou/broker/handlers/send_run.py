@@ -94,8 +94,10 @@ class SendRunHandler:
                     or not 0 <= queue_id < topic.write_queue_nums
                     or not topic.perm & PERM_WRITE
                     or header.topic in names.NOT_SENDABLE
+                    or header.topic[:7] == names.RETRY_PREFIX
                     or not 0 < len(body) <= self._body_bytes_max
                     or "WAIT\x01f" in text
+                    or "TRAN_MSG" in text
                 ):
                     break
                 properties, unique_id = stored_properties(text, header.sys_flag)

@@ -241,9 +241,99 @@ def test_the_cpp_clients_numbers_for_names_and_text_for_versions_are_read(starte
     assert group.subscriptions["orders"].data.sub_version == 1_700_000_000_000
 
 
-def test_a_heartbeat_does_not_offer_what_is_not_served(started: BrokerWorld) -> None:
-    reply = heartbeat(started.connect(), "c")
-    assert "IS_SUPPORT_HEART_BEAT_V2" not in reply.fields
+# ------------------------------------------------------------------------------------- the short heartbeat
+
+
+def short_heartbeat(peer: Peer, client_id: str, *, fingerprint: int, whole: bool = False) -> bool:
+    """Whether the broker asks for the whole after all."""
+    subscriptions = [SubscriptionData(topic="orders", sub_string="a", sub_version=1)] if whole else []
+    consumer = ConsumerData(group_name="readers", subscription_data_set=subscriptions)
+    body = HeartbeatData(
+        client_id=client_id,
+        consumer_data_set=[consumer],
+        heartbeat_fingerprint=fingerprint,
+        without_sub=not whole,
+    )
+    reply = peer.ask(RequestCode.HEART_BEAT, body=body.encode())
+    assert reply.code == 0
+    assert reply.fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+    return reply.fields["IS_SUB_CHANGE"] == "true"
+
+
+def test_a_short_heartbeat_keeps_what_the_whole_one_said(started: BrokerWorld) -> None:
+    peer = started.connect()
+    assert not short_heartbeat(peer, "c", fingerprint=7, whole=True)
+    for _ in range(4):
+        started.pass_time(60)
+        assert not short_heartbeat(peer, "c", fingerprint=7)
+    assert members(peer) == ["c"]
+    group = started.broker.members.consumer_group("readers")
+    assert group is not None
+    assert group.subscriptions["orders"].data.sub_string == "a"
+
+
+@pytest.mark.parametrize("known", [None, 8])
+def test_the_whole_is_asked_for_when_the_short_one_means_nothing(
+    started: BrokerWorld, known: int | None
+) -> None:
+    peer = started.connect()
+    if known is not None:
+        short_heartbeat(peer, "c", fingerprint=known, whole=True)
+    assert short_heartbeat(peer, "c", fingerprint=7)
+    assert not short_heartbeat(peer, "c", fingerprint=7, whole=True)
+    assert not short_heartbeat(peer, "c", fingerprint=7)
+
+
+# ---------------------------------------------------------------------------------- members that disagree
+
+
+def subscribe(peer: Peer, client_id: str, tags: str, topic: str = "orders") -> Command:
+    subscriptions = [
+        SubscriptionData(topic=topic, sub_string=tags, sub_version=1),
+        SubscriptionData(topic="%RETRY%readers", sub_version=1),
+    ]
+    consumer = ConsumerData(group_name="readers", subscription_data_set=subscriptions)
+    body = HeartbeatData(client_id=client_id, consumer_data_set=[consumer])
+    return peer.ask(RequestCode.HEART_BEAT, body=body.encode())
+
+
+def test_members_that_subscribe_differently_are_complained_about_once_a_minute(
+    started: BrokerWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = started.connect(), started.connect()
+    with caplog.at_level("WARNING"):
+        for _ in range(3):
+            assert subscribe(one, "one", "a").code == 0
+            assert subscribe(two, "two", "b").code == 0
+    [line] = [each.getMessage() for each in caplog.records if "subscribe differently" in each.getMessage()]
+    assert "group readers" in line
+    assert "two to orders (b) where one has orders (a)" in line
+    group = started.broker.members.consumer_group("readers")
+    assert group is not None
+    assert group.has_different_subscriptions
+    two.close()
+    assert not group.has_different_subscriptions
+
+
+def test_the_same_tags_in_another_order_are_the_same(world: BrokerWorld) -> None:
+    world.start(refuse_different_subscriptions=True)
+    world.make_topic("orders")
+    one, two = world.connect(), world.connect()
+    assert subscribe(one, "one", "a || b").code == 0
+    assert subscribe(two, "two", "b||a").code == 0
+
+
+def test_who_comes_second_with_another_subscription_can_be_refused(world: BrokerWorld) -> None:
+    world.start(refuse_different_subscriptions=True)
+    world.make_topic("orders")
+    one, two = world.connect(), world.connect()
+    assert subscribe(one, "one", "a").code == 0
+    reply = subscribe(two, "two", "b")
+    assert reply.code == 16
+    assert "refuseDifferentSubscriptions" in (reply.remark or "")
+    assert members(one) == ["one"]
+    assert subscribe(one, "one", "c").code == 0  # alone, it may change its mind
+    assert subscribe(two, "two", "c").code == 0
 
 
 @pytest.mark.parametrize(

@@ -210,12 +210,17 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
         13,
         "the properties have 32810 bytes with what a broker adds: at most 32746",
     ),
-    ({"properties": {"TRAN_MSG": "true"}}, 13, "transactional messages are not served"),
-    ({"sys_flag": 4}, 13, "transactional messages are not served"),
-    ({"properties": {"DELAY": "3"}}, 13, "delayed messages are not served by this release: property DELAY"),
-    ({"properties": {"TIMER_DELAY_SEC": "3"}}, 13, "property TIMER_DELAY_SEC"),
-    ({"properties": {"TIMER_DELAY_MS": "3"}}, 13, "property TIMER_DELAY_MS"),
-    ({"properties": {"TIMER_DELIVER_MS": "3"}}, 13, "property TIMER_DELIVER_MS"),
+    ({"sys_flag": 4}, 13, "sysFlag 4 belongs to a transaction: only half messages can be sent"),
+    ({"sys_flag": 8}, 13, "sysFlag 8 belongs to a transaction: only half messages can be sent"),
+    ({"properties": {"DELAY": "soon"}}, 13, "property DELAY is 'soon': a whole number is needed"),
+    ({"properties": {"TIMER_DELAY_SEC": "1.5"}}, 13, "property TIMER_DELAY_SEC is '1.5'"),
+    ({"properties": {"TIMER_DELAY_MS": "9" * 19}}, 13, "property TIMER_DELAY_MS is '9999999999999999999'"),
+    (
+        {"properties": {"TIMER_DELAY_SEC": "3456001"}},
+        13,
+        "'3456001', a time 3456001 s from now: at most 3456000",
+    ),
+    ({"properties": {"DELAY": "1", "KEYS": "k" * 32_600}}, 13, "with what a delayed message needs"),
 ]
 
 

@@ -93,7 +93,11 @@ def test_a_batch_with_one_bad_message_is_refused_as_a_whole(
         (batch_of(b"x" * 3000), "orders", "1 to 2048 bytes are taken"),
         (batch_of(*[b"x"] * 1025), "wide", "more than 1024 messages"),
         (batch_of(b"one"), "%RETRY%billing", "'%RETRY%billing' takes no batches"),
-        (batch_of(b"one", properties=b"DELAY\x013\x02"), "orders", "delayed messages are not served"),
+        (
+            batch_of(b"one", properties=b"DELAY\x013\x02"),
+            "orders",
+            "a batch holds no delayed messages: property DELAY of one is '3'",
+        ),
     ],
     ids=["empty", "too big", "too many", "retry topic", "delayed"],
 )

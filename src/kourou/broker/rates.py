@@ -1,0 +1,111 @@
+"""How much a second: differences between what `Stats` says now and what it said a while ago.
+
+Totals are looked at every ten seconds, so that counting stays one addition a message. A rate is over the time
+that really passed between two looks; a broker younger than the time asked for says what it has.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from kourou.broker.stats import Stats
+from kourou.doors.clock import Clock, Timer
+
+LOOK_SECONDS: Final = 10.0
+MINUTE_LOOKS: Final = 6
+KEPT_LOOKS: Final = 61
+DAY_MS: Final = 24 * 3600 * 1000
+
+
+class _Look(NamedTuple):
+    at: float
+    put: int
+    got: int
+
+
+class _Tables(NamedTuple):
+    at: float
+    put: dict[str, int]
+    got: dict[tuple[str, str], int]
+
+
+class DayTotals(NamedTuple):
+    """Messages since the broker started, as they stood at the last two midnights (UTC)."""
+
+    put_yesterday_morning: int = 0
+    put_today_morning: int = 0
+    got_yesterday_morning: int = 0
+    got_today_morning: int = 0
+
+
+class Rates:
+    """Messages a second, put and got."""
+
+    def __init__(self, stats: Stats, clock: Clock) -> None:
+        self._stats = stats
+        self._clock = clock
+        self._timer: Timer | None = None
+        self._looks: deque[_Look] = deque(maxlen=KEPT_LOOKS)
+        self._tables: deque[_Tables] = deque(maxlen=MINUTE_LOOKS + 1)
+        self.days = DayTotals()
+        self._day = clock.now_ms() // DAY_MS
+
+    def start(self) -> None:
+        self.look()
+        self._timer = self._clock.every(LOOK_SECONDS, self.look)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def look(self) -> None:
+        """Remember how things stand."""
+        now = self._clock.monotonic()
+        put, got = self._stats.put_total.messages, self._stats.got_total.messages
+        self._looks.append(_Look(now, put, got))
+        self._tables.append(_Tables(now, *self._by_name()))
+        day = self._clock.now_ms() // DAY_MS
+        if day != self._day:
+            self._day = day
+            self.days = DayTotals(self.days.put_today_morning, put, self.days.got_today_morning, got)
+
+    def put(self, seconds: float) -> float:
+        """Messages stored a second, over about so long."""
+        before, passed = self._before(seconds)
+        return (self._stats.put_total.messages - before.put) / passed
+
+    def got(self, seconds: float) -> float:
+        before, passed = self._before(seconds)
+        return (self._stats.got_total.messages - before.got) / passed
+
+    def put_to(self, topic: str) -> float:
+        """Messages stored a second in one topic, over about a minute."""
+        before = self._tables[0]
+        flow = self._stats.put_by_topic.get(topic)
+        return (flow.messages - before.put.get(topic, 0)) / self._since(before.at) if flow else 0.0
+
+    def got_by(self, group: str, topic: str) -> float:
+        before = self._tables[0]
+        flow = self._stats.got_by_topic_and_group.get((topic, group))
+        return (flow.messages - before.got.get((topic, group), 0)) / self._since(before.at) if flow else 0.0
+
+    def _by_name(self) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
+        return (
+            {topic: flow.messages for topic, flow in self._stats.put_by_topic.items()},
+            {key: flow.messages for key, flow in self._stats.got_by_topic_and_group.items()},
+        )
+
+    def _before(self, seconds: float) -> tuple[_Look, float]:
+        """The last look that long ago, or the first of all; and how long ago it really was."""
+        now = self._clock.monotonic()
+        before = self._looks[0]
+        for look in self._looks:
+            if now - look.at < seconds:
+                break
+            before = look
+        return before, self._since(before.at)
+
+    def _since(self, at: float) -> float:
+        return max(1.0, self._clock.monotonic() - at)
