@@ -390,3 +390,12 @@ def test_a_bad_configuration_is_one_clear_line_and_exit_code_2(
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_settings_tell_the_real_port_when_any_was_asked_for(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with name_server(tmp_path) as server, client() as asker:
+            reply = await ask(asker, server.address, RequestCode.GET_NAMESRV_CONFIG)
+            assert f"listenPort={server.port}\n" in reply.body.decode()
+
+    asyncio.run(scenario())

@@ -159,6 +159,7 @@ class NameServer:
         )
         await server.start()
         self._server = server
+        self._own.listens_on(server.port)
         if config.address_server:
             from kourou.nameserver.address_page import AddressPage
 
