@@ -33,7 +33,7 @@ class OwnConfig:
         self._listeners: list[Callable[[], None]] = []
 
     def listens_on(self, port: int) -> None:
-        """The port is this one, whichever was asked for: who reads the settings wants to know the real one."""
+        """The port is this one, whichever was asked for: whoever reads the settings wants the real one."""
         self.now = dataclasses.replace(self.now, port=port)
 
     def on_change(self, listener: Callable[[], None]) -> None:
