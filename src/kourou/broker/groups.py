@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 
 from kourou.broker.config import BrokerConfig
-from kourou.broker.state_file import Defer, StateFile
+from kourou.broker.state_file import Defer, SaveSoon, StateFile
 from kourou.doors.clock import Clock
 from kourou.errors import Busy, NotFound, Refused, StoreError
 from kourou.protocol.bodies import QUEUES_MAX, DataVersion, GroupTable, SubscriptionGroupConfig
@@ -29,8 +29,7 @@ class Groups:
         self._config = config
         self._file = file
         self._clock = clock
-        self._defer = defer
-        self._is_save_due = False
+        self._save_soon = SaveSoon("consumer groups", self._changed, defer)
         self._kept = GroupTable()
         self._table = self._kept.subscription_group_table
 
@@ -127,17 +126,8 @@ class Groups:
             )
         group = self._table[name] = SubscriptionGroupConfig(group_name=name)
         logger.info("consumer group %s created", name)
-        if not self._is_save_due:
-            self._is_save_due = True
-            self._defer(self._save_due)
+        self._save_soon()
         return group
-
-    def _save_due(self) -> None:
-        self._is_save_due = False
-        try:
-            self._changed()
-        except Busy as error:  # reading goes on when the disk is full; they are saved with the next change
-            logger.warning("consumer groups are not saved yet: %s", error)
 
     def _changed(self) -> None:
         self._kept.data_version = self._kept.data_version.next(self._clock.now_ms())

@@ -77,3 +77,29 @@ class StateFile:
                 f"from a backup, or move both away to start without what they held"
             )
         return state
+
+
+class SaveSoon:
+    """Saves once at the end of the tick, however often it is asked to.
+
+    For what makes itself (groups, retry topics): it counts at once. On a full disk reading goes on, and it is
+    saved with the next change.
+    """
+
+    def __init__(self, what: str, save: Callable[[], None], defer: Defer) -> None:
+        self._what = what
+        self._save = save
+        self._defer = defer
+        self._is_due = False
+
+    def __call__(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._defer(self._save_now)
+
+    def _save_now(self) -> None:
+        self._is_due = False
+        try:
+            self._save()
+        except Busy as error:
+            logger.warning("%s are not saved yet: %s", self._what, error)

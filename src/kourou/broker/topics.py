@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from kourou.broker.config import BrokerConfig
-from kourou.broker.state_file import Defer, StateFile
+from kourou.broker.state_file import Defer, SaveSoon, StateFile
 from kourou.doors.clock import Clock
 from kourou.errors import Busy, NotFound, Refused, StoreError
 from kourou.protocol import names
@@ -44,8 +44,7 @@ class Topics:
         self._config = config
         self._file = file
         self._clock = clock
-        self._defer = defer
-        self._is_save_due = False
+        self._save_soon = SaveSoon("topics", self._changed, defer)
         self._kept = TopicTable()
         self._table = self._kept.topic_config_table
         self._auto_created = 0
@@ -151,17 +150,8 @@ class Topics:
         topic = self._table.get(name)
         if topic is None:
             topic = self._table[name] = _topic(name, queues, perm, sys_flag)
-            if not self._is_save_due:
-                self._is_save_due = True
-                self._defer(self._save_due)
+            self._save_soon()
         return topic
-
-    def _save_due(self) -> None:
-        self._is_save_due = False
-        try:
-            self._changed()
-        except Busy as error:
-            logger.warning("topics are not saved yet: %s", error)
 
     def set_ordered(self, ordered: Iterable[str]) -> None:
         """A name server said which topics are ordered (namespace ORDER_TOPIC_CONFIG).
