@@ -5,6 +5,9 @@
     servers.py      our parts and Apache's, side by side
     messages.py     send and pull: rates, latencies, CPU per message
     lookups.py      the name server: route lookups, a large registration, memory, start
+    startup.py      the broker: start to first acknowledged send, memory, with 10,000 topics
+    restart.py      the broker: the same after `kill -9`, with 10 M messages stored
+    folders.py      makes the folders for both
     codec.py        what one request costs without any socket, and what `import kourou` costs
     report.py       the table, the goals, the JSON
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import codec, generator, lookups, messages, report
+from bench import codec, generator, lookups, messages, report, restart, startup
 from bench.servers import APACHE, OURS
 from tests.interop import apache
 from tests.kourou_process import ServerFailed
@@ -87,9 +87,13 @@ def _measure(folder: Path, arguments: argparse.Namespace, *, with_apache: bool) 
     if arguments.only:
         return results
     looked_up = lookups.measure(folder / "names", **common)
+    started = startup.measure(folder / "startup", quick=quick, tell=_tell)
+    restarted = restart.measure(folder / "restart", quick=quick, tell=_tell)
     _tell("codec, imports, starts")
     return results | {
         "name_server": lookups.as_json(looked_up),
+        "startup": startup.as_json(started),
+        "restart": restart.as_json(restarted),
         "start_ms": lookups.start_ms(folder / "starts", 1 if quick else 5),
         "decode_us": codec.decode_us(200 if quick else 5000),
         "import_ms": codec.import_ms(1 if quick else 7),
@@ -117,6 +121,10 @@ def _print(results: dict[str, Any], goals: list[report.Goal], missing: str | Non
         )
         decoded = f"send request decoded in {results['decode_us']:.2f} µs"
         print(f"\n{OURS}: {imports}; {decoded}; first answer after {results['start_ms']:.0f} ms")
+    if "startup" in results:
+        print(f"\nbroker: {startup.shown(startup.Figures(**results['startup']))}")
+        for row in results["restart"]:
+            print(f"broker: {restart.shown(restart.Figures(**row))}")
     if goals:
         print("\nGoals\n" + "\n".join(map(str, goals)))
 

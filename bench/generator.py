@@ -61,15 +61,23 @@ def send(
     return _run("send", address, connections, depth, seconds, topic, queues, body_bytes)
 
 
-def fill(address: str, count: int, topic: str, queues: int, body_bytes: int) -> Run:
-    """Send exactly `count` messages."""
-    return _run("send", address, 8, 32, 120.0, topic, queues, body_bytes, count=count)
+def fill(address: str, count: int, topic: str, queues: int, body_bytes: int, tags: int) -> Run:
+    """Send exactly `count` messages; TagA, TagB, ... take turns, and so do kinds 0, 1, ... (a property)."""
+    return _run("send", address, 8, 32, 120.0, topic, queues, body_bytes, tags, count=count)
 
 
 def pull(
-    address: str, connections: int, depth: int, seconds: float, topic: str, queues: int, messages: int
+    address: str,
+    connections: int,
+    depth: int,
+    seconds: float,
+    topic: str,
+    queues: int,
+    messages: int,
+    wanted: tuple[str, str] = ("TAG", "*"),
 ) -> Run:
-    return _run("pull", address, connections, depth, seconds, topic, queues, messages)
+    """`wanted` is the kind of filter, and its expression."""
+    return _run("pull", address, connections, depth, seconds, topic, queues, messages, *wanted)
 
 
 def look_up(address: str, connections: int, depth: int, seconds: float, prefix: str, topics: int) -> Run:

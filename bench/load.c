@@ -1,8 +1,11 @@
 /*
  * A load generator that is never the bottleneck: one thread, epoll, requests built once and only patched.
  *
- *   load send  HOST PORT CONNECTIONS DEPTH SECONDS TOPIC QUEUES BODY_BYTES   SEND_MESSAGE_V2 (310), JSON header
- *   load pull  HOST PORT CONNECTIONS DEPTH SECONDS TOPIC QUEUES MESSAGES     PULL_MESSAGE (11), offsets go round
+ *   load send  HOST PORT CONNECTIONS DEPTH SECONDS TOPIC QUEUES BODY_BYTES [TAGS]
+ *                                                                            SEND_MESSAGE_V2 (310), JSON header; with
+ *                                                                            TAGS they take turns: TagA and kind 0, ...
+ *   load pull  HOST PORT CONNECTIONS DEPTH SECONDS TOPIC QUEUES MESSAGES [TYPE EXPRESSION]
+ *                                                                            PULL_MESSAGE (11), offsets go round
  *   load route HOST PORT CONNECTIONS DEPTH SECONDS TOPIC_PREFIX TOPICS       GET_ROUTEINFO_BY_TOPIC (105)
  *   load null  HOST PORT                                                     a server that does nothing: the ceiling
  *
@@ -69,6 +72,7 @@ static Template *templates;
 static int template_count;
 static unsigned template_next;
 static const char *pull_topic;
+static const char *pull_type = "TAG", *pull_expression = "*";
 static int pull_queues, pull_messages;
 
 static uint64_t histogram[DOUBLINGS * BUCKETS_PER_DOUBLING];
@@ -137,23 +141,26 @@ static Template build(const char *header, const char *body, size_t body_length) 
     return made;
 }
 
-static void build_sends(const char *topic, int queues, int body_bytes) {
+static void build_sends(const char *topic, int queues, int body_bytes, int tags) {
     char *body = malloc(body_bytes);
     char header[2048];
     srand(7);
     for (int i = 0; i < body_bytes; i++)
         body[i] = (char)(rand() >> 7);
-    templates = calloc(queues, sizeof *templates);
-    template_count = queues;
-    for (int queue = 0; queue < queues; queue++) {
+    template_count = queues * tags;
+    templates = calloc(template_count, sizeof *templates);
+    for (int i = 0; i < template_count; i++) {
+        char kind[32] = "";
+        if (tags > 1)
+            snprintf(kind, sizeof kind, "kind\\u0001%d\\u0002", i / queues);
         snprintf(header, sizeof header,
                  "{\"code\":310,\"extFields\":{\"a\":\"bench_producers\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\","
                  "\"e\":\"%d\",\"f\":\"0\",\"g\":\"%lld000\",\"h\":\"0\","
-                 "\"i\":\"UNIQ_KEY\\u00017F0000010000A4714E0E2F2ACOUNTING\\u0002WAIT\\u0001true\\u0002TAGS\\u0001TagA\\u0002\","
+                 "\"i\":\"UNIQ_KEY\\u00017F0000010000A4714E0E2F2ACOUNTING\\u0002WAIT\\u0001true\\u0002%sTAGS\\u0001Tag%c\\u0002\","
                  "\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":1000000000,"
                  "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":407}",
-                 topic, queue, (long long)time(NULL));
-        templates[queue] = build(header, body, body_bytes);
+                 topic, i % queues, (long long)time(NULL), kind, 'A' + i / queues);
+        templates[i] = build(header, body, body_bytes);
     }
 }
 
@@ -175,11 +182,11 @@ static size_t write_pull(char *at, Connection *connection, int slot) {
     int length = sprintf(at + 8,
                          "{\"code\":11,\"extFields\":{\"queueId\":\"%d\",\"maxMsgNums\":\"%d\",\"sysFlag\":\"4\","
                          "\"suspendTimeoutMillis\":\"0\",\"commitOffset\":\"0\",\"topic\":\"%s\",\"queueOffset\":\"%lld\","
-                         "\"expressionType\":\"TAG\",\"subVersion\":\"0\",\"consumerGroup\":\"bench_consumers\","
-                         "\"subscription\":\"*\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%d,"
+                         "\"expressionType\":\"%s\",\"subVersion\":\"0\",\"consumerGroup\":\"bench_consumers\","
+                         "\"subscription\":\"%s\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%d,"
                          "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":407}",
                          queue, pull_messages, pull_topic, (long long)connection->slots[slot].pull_offset,
-                         OPAQUE_BASE + slot);
+                         pull_type, pull_expression, OPAQUE_BASE + slot);
     uint32_t prefix[2] = {htonl(4 + length), htonl(length)};
     memcpy(at, prefix, 8);
     return 8 + length;
@@ -248,7 +255,7 @@ static void take_answer(Connection *connection, const char *frame, size_t frame_
     Slot *used = &connection->slots[slot];
     if (mode == PULL) {
         got = count_records(header + header_length, frame_length - 8 - header_length);
-        used->pull_offset = code == 0 ? number_after(header, header_length, "\"nextBeginOffset\":", 0) : 0;
+        used->pull_offset = code == 0 || code == PULL_RETRY ? number_after(header, header_length, "\"nextBeginOffset\":", 0) : 0;
     }
     answers++;
     handled += got;
@@ -480,14 +487,18 @@ int main(int count, char **arguments) {
         return 2;
     }
     depth = atoi(arguments[5]);
-    if (strcmp(arguments[1], "send") == 0 && count == 10) {
+    if (strcmp(arguments[1], "send") == 0 && (count == 10 || count == 11)) {
         mode = SEND;
-        build_sends(arguments[7], atoi(arguments[8]), atoi(arguments[9]));
-    } else if (strcmp(arguments[1], "pull") == 0 && count == 10) {
+        build_sends(arguments[7], atoi(arguments[8]), atoi(arguments[9]), count == 11 ? atoi(arguments[10]) : 1);
+    } else if (strcmp(arguments[1], "pull") == 0 && (count == 10 || (count == 12 && strlen(arguments[11]) < 256))) {
         mode = PULL;
         pull_topic = arguments[7];
         pull_queues = atoi(arguments[8]);
         pull_messages = atoi(arguments[9]);
+        if (count == 12) {
+            pull_type = arguments[10];
+            pull_expression = arguments[11];
+        }
     } else if (strcmp(arguments[1], "route") == 0 && count == 9) {
         mode = ROUTE;
         build_routes(arguments[7], atoi(arguments[8]));

@@ -14,6 +14,7 @@ from bench.servers import APACHE, OURS, Server, brokers, make_topic
 
 QUEUES = 8
 PULL_MESSAGES = 32
+PULL_TAGS = 10
 SEND_TOPIC, PULL_TOPIC = "BenchSend", "BenchPull"
 
 
@@ -26,6 +27,7 @@ class Case:
     connections: int
     depth: int
     body_bytes: int = 1024
+    wanted: tuple[str, str] = ("TAG", "*")
 
 
 CASES = (
@@ -35,6 +37,8 @@ CASES = (
     Case("send 64x16, 128 B", "send", 64, 16, 128),
     Case("pull 16x1, 32 each", "pull", 16, 1),
     Case("pull 16x4, 32 each", "pull", 16, 4),
+    Case("pull 16x1, 1 tag of 10", "pull", 16, 1, wanted=("TAG", "TagD")),
+    Case("pull 16x1, SQL92, 1 of 10", "pull", 16, 1, wanted=("SQL92", "kind = 3")),
 )
 
 
@@ -90,7 +94,7 @@ def _warm_up(system: Server, seconds: float, stored: int) -> None:
     make_topic(system, SEND_TOPIC, QUEUES)
     make_topic(system, PULL_TOPIC, QUEUES)
     generator.send(system.address, 64, 16, 2 * seconds, SEND_TOPIC, QUEUES, 1024)
-    generator.fill(system.address, stored, PULL_TOPIC, QUEUES, 1024)
+    generator.fill(system.address, stored, PULL_TOPIC, QUEUES, 1024, PULL_TAGS)
     generator.pull(system.address, 16, 1, seconds, PULL_TOPIC, QUEUES, PULL_MESSAGES)
 
 
@@ -100,7 +104,7 @@ def _one(case: Case, system: Server, seconds: float) -> tuple[generator.Run, flo
     if case.kind == "send":
         run = generator.send(system.address, *shape, SEND_TOPIC, QUEUES, case.body_bytes)
     else:
-        run = generator.pull(system.address, *shape, PULL_TOPIC, QUEUES, PULL_MESSAGES)
+        run = generator.pull(system.address, *shape, PULL_TOPIC, QUEUES, PULL_MESSAGES, case.wanted)
     return run, (cpu_seconds(system.pid) - before) / run.handled * 1e6
 
 

@@ -106,6 +106,8 @@ def goals(results: dict[str, Any]) -> list[Goal]:
             Goal("frame decode + header parse of a send", results["decode_us"], 3, "µs", True),
             Goal("import kourou", results["import_ms"], 90, "ms", True),
         ]
+    if "startup" in results:
+        found += _start_goals(results["startup"], results["restart"][-1])
     row = results["messages"].get(SEND_CASE)
     if row is not None:
         # A server that does nothing must be far ahead of one that does, or the generator is what is measured.
@@ -116,6 +118,18 @@ def goals(results: dict[str, Any]) -> list[Goal]:
         name = f"send 64x16 against {APACHE}, median of {results['rounds']} rounds"
         found.append(Goal(name, against, 1, "x", False))
     return found
+
+
+def _start_goals(started: dict[str, float], restarted: dict[str, float]) -> list[Goal]:
+    topics = f"{started['topics']:,} topics x 8 queues"
+    stored = f"{restarted['stored']:,} messages"
+    return [
+        Goal("broker, start to first acknowledged send", started["empty_start_ms"], 1_000, "ms", True),
+        Goal("idle broker", started["idle_mib"], 60, "MiB", True),
+        Goal(f"broker with {topics}, start", started["full_start_ms"], 5_000, "ms", True),
+        Goal(f"broker with {topics}, memory", started["full_mib"], 400, "MiB", True),
+        Goal(f"broker killed with {stored}, start", restarted["start_ms"], 2_000, "ms", True),
+    ]
 
 
 def verdict(goals: list[Goal]) -> str | None:

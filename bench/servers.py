@@ -36,12 +36,23 @@ def brokers(folder: Path, with_apache: bool) -> Iterator[list[Server]]:
     with ExitStack() as stack:
         mine = stack.enter_context(ours.name_server(folder / "ours"))
         broker = stack.enter_context(
-            ours.broker(folder / "ours", mine.address, mappedFileSizeCommitLog=SEGMENT_BYTES)
+            ours.broker(
+                folder / "ours",
+                mine.address,
+                mappedFileSizeCommitLog=SEGMENT_BYTES,
+                enablePropertyFilter="true",
+            )
         )
         running = [Server(OURS, broker.address, broker.process.pid)]
         if with_apache:
             theirs = stack.enter_context(apache.name_server(APACHE_VERSION, folder / "theirs"))
-            settings = {"quick": False, "heap": "1g", "mappedFileSizeCommitLog": SEGMENT_BYTES, **PATIENT}
+            settings = {
+                "quick": False,
+                "heap": "1g",
+                "mappedFileSizeCommitLog": SEGMENT_BYTES,
+                **PATIENT,
+                "enablePropertyFilter": "true",
+            }
             other = stack.enter_context(
                 apache.broker(APACHE_VERSION, folder / "theirs", theirs.address, **settings)  # type: ignore[arg-type]
             )

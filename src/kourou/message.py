@@ -17,6 +17,7 @@ from kourou.errors import ConfigError
 TAGS = "TAGS"
 KEYS = "KEYS"
 UNIQUE_KEY = "UNIQ_KEY"
+WAIT = "WAIT"
 
 TOPIC_CHARACTERS_MAX = 127
 INTERNAL_TOPIC_CHARACTERS_MAX = 255  # retry and dead-letter topics carry a group's name, too
@@ -30,8 +31,9 @@ class Message:
     """A message to send.
 
     `tags` and `keys` end up in `properties` under RocketMQ's names, and may as well be given there.
-    Several keys are kept as one text, joined by spaces. Raises ConfigError for what no broker would store
-    or no consumer would get back.
+    Several keys are kept as one text, joined by spaces. Without `wait_stored` a broker answers before the
+    message is on its disk and at its replicas, whatever it does with others. Raises ConfigError for what no
+    broker would store or no consumer would get back.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -51,6 +53,7 @@ class Message:
         keys: str | Iterable[str] | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
+        wait_stored: bool = True,
     ) -> None:
         self.topic = _checked_topic(topic)
         self.body = _checked_body(body)
@@ -63,6 +66,13 @@ class Message:
             self._set_well_known(TAGS, _checked_text("tags", tags))
         if keys:
             self._set_well_known(KEYS, _checked_text("keys", _joined(keys)))
+        if not wait_stored:
+            self._set_well_known(WAIT, "false")
+
+    @property
+    def wait_stored(self) -> bool:
+        """Whether the broker answers only when it is as safe as the broker's settings ask for."""
+        return self.properties.get(WAIT, "true") != "false"
 
     @property
     def tags(self) -> str | None:
@@ -118,6 +128,8 @@ class Source(Protocol):
     def flag(self) -> int: ...
     @property
     def sys_flag(self) -> int: ...
+    @property
+    def size(self) -> int: ...
 
     def topic_name(self) -> str: ...
     def plain_body(self) -> bytes: ...
@@ -148,6 +160,15 @@ class ReceivedMessage:
         if topic is None:
             topic = self._topic = self._source.topic_name()
         return topic
+
+    def show_as(self, topic: str) -> None:
+        """A message that is delivered by way of an internal topic appears under the one it was sent to."""
+        self._topic = topic
+
+    @property
+    def source(self) -> Source:
+        """What it is read from."""
+        return self._source
 
     @property
     def body(self) -> bytes:
@@ -224,6 +245,11 @@ class ReceivedMessage:
     @property
     def sys_flag(self) -> int:
         return self._source.sys_flag
+
+    @property
+    def size(self) -> int:
+        """The bytes it takes in the broker's log, everything included."""
+        return self._source.size
 
     def __repr__(self) -> str:
         return (

@@ -36,6 +36,15 @@ class Run:
         self.shown: dict[tuple[str, int], int] = {}
         self.attempted: set[bytes] = set()
 
+    def goes_on_with(
+        self, files: SimulatedFiles, visible: dict[tuple[str, int], list[bytes]], operations: int
+    ) -> None:
+        """Another life, on the disk that the last one has left: what could be read there must stay."""
+        self.files = files
+        self.left = operations
+        self.acknowledged = {queue: list(bodies) for queue, bodies in visible.items()}
+        self.shown = {queue: len(bodies) for queue, bodies in visible.items()}
+
     def go(self) -> None:
         clock = SimulatedClock()
         deferred: list[Callable[[], None]] = []
@@ -114,6 +123,32 @@ def test_sync_flush_loses_nothing_acknowledged_or_shown_when_the_power_fails(blo
             acknowledged += sum(map(len, run.acknowledged.values()))
             _goes_on(store, disk, seed)
     assert acknowledged > 1000  # a run without traffic proves nothing
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_nothing_is_lost_over_several_lives_killed_or_without_power(block: int) -> None:
+    """What a start makes visible, a later power cut cannot take away: also what the killed process had
+    written and never synced."""
+    acknowledged = kills = 0
+    for seed in range(3000 + block * 50, 3000 + block * 50 + 50):
+        chance = Chance(seed)
+        run = Run(SimulatedFiles(), chance, chance.randrange(20, 300), SYNC_FLUSH)
+        for _ in range(3):
+            run.go()
+            is_killed = chance.random() < 0.6
+            kills += is_killed
+            files = run.files.crashed() if is_killed else run.files.power_cut(chance)
+            store = store_on(files, flush=SYNC_FLUSH)
+            visible = {queue: bodies_of(store, *queue) for queue in QUEUES}
+            for queue in QUEUES:
+                assert _in_order(run.acknowledged[queue], visible[queue]), f"seed {seed}"
+            again = store_on(files.power_cut(chance), flush=SYNC_FLUSH)
+            for queue in QUEUES:
+                assert bodies_of(again, *queue) == visible[queue], f"seed {seed}"
+            run.goes_on_with(files.crashed(), visible, chance.randrange(20, 300))
+        acknowledged += sum(map(len, run.acknowledged.values()))
+    assert acknowledged > 1000
+    assert kills > 50
 
 
 @pytest.mark.parametrize("block", range(2))

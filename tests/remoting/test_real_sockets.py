@@ -26,8 +26,10 @@ from kourou.protocol.command import Command
 from kourou.remoting.client import Client
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.http import HttpServer, Page, fetch_text
+from kourou.remoting.server import Answer
 from tests.remoting.real_world import BIG, BIG_BYTES, ECHO, KEEP, Running, ask, is_closed, replies, serving
 
+LATER = 9
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
@@ -171,6 +173,24 @@ def test_a_reader_that_takes_its_time_gets_everything(
         slow.sendall(b"".join(ask(BIG, number) for number in range(20)))
         time.sleep(0.2)
         assert [each.opaque for each in replies(slow, 20)] == list(range(20))
+
+
+def test_a_half_closed_peer_gets_the_answers_of_its_last_tick(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """Also those that are given at the end of it, as for a send, when all reads are through."""
+
+    def at_the_end(request: Command, answer: Answer) -> None:
+        answer.connection._board.tick.at_end(lambda: answer(request.reply()))
+
+    with serving(handlers={LATER: at_the_end}, new_loop=new_loop) as running:
+        for _ in range(20):
+            with running.connect() as connected:
+                connected.sendall(b"".join(ask(LATER, number) for number in range(100)))
+                connected.shutdown(socket.SHUT_WR)
+                assert [each.opaque for each in replies(connected, 100)] == list(range(100))
+                assert is_closed(connected)
+        assert running.server.counters.closed == {"peer": 20}
 
 
 def test_stopping_answers_what_is_in_flight_and_flushes_it(

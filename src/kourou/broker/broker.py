@@ -46,6 +46,7 @@ from kourou.broker.handlers.groups import (
     ResetOffsetHandler,
     SaveGroupHandler,
 )
+from kourou.broker.handlers.later import DelayOffsetsHandler, TimerCheckpointHandler, TimerMetricsHandler
 from kourou.broker.handlers.locks import LockHandler, UnlockHandler
 from kourou.broker.handlers.offsets import (
     EarliestTimeHandler,
@@ -56,6 +57,7 @@ from kourou.broker.handlers.offsets import (
     UpdateOffsetHandler,
 )
 from kourou.broker.handlers.pull import PullHandler
+from kourou.broker.handlers.pull_run import PULL_RUN_KEY, PullRunHandler
 from kourou.broker.handlers.query import QueryConsumeQueueHandler, QueryMessageHandler, ViewMessageHandler
 from kourou.broker.handlers.recall import RecallHandler
 from kourou.broker.handlers.reply import ReplyHandler
@@ -63,7 +65,7 @@ from kourou.broker.handlers.send import SendHandler
 from kourou.broker.handlers.send_back import SendBackHandler
 from kourou.broker.handlers.send_run import RUN_KEY, SendRunHandler
 from kourou.broker.handlers.topics import CreateTopicHandler
-from kourou.broker.handlers.transactions import EndTransactionHandler
+from kourou.broker.handlers.transactions import EndTransactionHandler, ResumeCheckHandler
 from kourou.broker.later import Later
 from kourou.broker.locks import QueueLocks
 from kourou.broker.long_poll import LongPoll
@@ -85,7 +87,7 @@ from kourou.errors import Busy, ConfigError, DiskFault, StoreError
 from kourou.protocol.bodies import PERM_WRITE
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.message_id import UniqueIds
-from kourou.remoting.answer import Handler
+from kourou.remoting.answer import Handler, RunHandler
 from kourou.remoting.client import Client
 from kourou.remoting.server import Server
 from kourou.remoting.tick import Tick
@@ -122,6 +124,7 @@ class Broker:
         if background is None:
             self._thread = BackgroundThread(loop)
             background = self._thread.run
+        self._background = background
         self._advertised = Advertised(config.advertised_host, config.port)
         self._servers: list[Server] = []
         self._timers: list[Timer] = []
@@ -179,7 +182,7 @@ class Broker:
             clock=clock,
             placed=self.later.redirect,
         )
-        self._client = Client(network=network, clock=clock)
+        self._client = Client(network=network, clock=clock, tls=config.client_tls())
         self.registration = Registration(
             config, self.topics, self._client, clock, lambda: self._advertised.address
         )
@@ -198,13 +201,8 @@ class Broker:
             retries=self.retries,
         )
         send_run = SendRunHandler(send, self.topics, self.store, self.stats, self._advertised)
-        self._handlers = self._table(send)
-        self._run_handlers = {RUN_KEY: send_run} if config.permission & PERM_WRITE else {}
-
-    def _table(self, send: SendHandler) -> Mapping[int, Handler]:
-        """All we serve."""
         pull = PullHandler(
-            self.config,
+            config,
             topics=self.topics,
             groups=self.groups,
             members=self.members,
@@ -212,8 +210,16 @@ class Broker:
             store=self.store,
             long_poll=self.long_poll,
             stats=self.stats,
-            clock=self._clock,
+            clock=clock,
         )
+        pulls = PullRunHandler(pull, self.offsets, self.store, self.stats)
+        self._handlers = self._table(send, pull)
+        self._run_handlers: dict[bytes, RunHandler] = {PULL_RUN_KEY: pulls}
+        if config.permission & PERM_WRITE:
+            self._run_handlers[RUN_KEY] = send_run
+
+    def _table(self, send: SendHandler, pull: PullHandler) -> Mapping[int, Handler]:
+        """All we serve."""
         reply = ReplyHandler(
             self.config,
             send,
@@ -239,7 +245,7 @@ class Broker:
             RequestCode.VIEW_MESSAGE_BY_ID: ViewMessageHandler(self.store),
             RequestCode.QUERY_CONSUME_QUEUE: QueryConsumeQueueHandler(self.store, self.members),
             RequestCode.CHECK_CLIENT_CONFIG: CheckClientHandler(self.config),
-            RequestCode.HEART_BEAT: HeartbeatHandler(self.members, self.groups, self.topics),
+            RequestCode.HEART_BEAT: HeartbeatHandler(self.members, self.groups, self.topics, self._clock),
             RequestCode.UNREGISTER_CLIENT: UnregisterHandler(self.members),
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: MemberListHandler(self.members),
             RequestCode.UPDATE_AND_CREATE_TOPIC: CreateTopicHandler(self.topics, self.registration),
@@ -308,9 +314,17 @@ class Broker:
                 store=self.store,
                 rates=self.rates,
             ),
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: ResumeCheckHandler(self.transactions),
+            RequestCode.GET_ALL_DELAY_OFFSET: DelayOffsetsHandler(self.delays),
+            RequestCode.GET_TIMER_CHECK_POINT: TimerCheckpointHandler(self.config, self.timers),
+            RequestCode.GET_TIMER_METRICS: TimerMetricsHandler(
+                self.config, timers=self.timers, store=self.store, clock=self._clock
+            ),
             RequestCode.GET_BROKER_RUNTIME_INFO: RuntimeInfoHandler(
                 self.config,
                 store=self.store,
+                delays=self.delays,
+                timers=self.timers,
                 stats=self.stats,
                 rates=self.rates,
                 files=self._files,
@@ -358,7 +372,7 @@ class Broker:
         self.delays.start()
         self.timers.start()
         self._timers = [
-            self._clock.every(self.config.offsets_save_interval_ms / 1000, self._save_offsets),
+            self._clock.every(self.config.offsets_save_interval_ms / 1000, self._save_offsets_later),
             self._clock.every(self.config.delay_offsets_save_interval_ms / 1000, self._save_deliveries),
         ]
         if self._address_list is not None:
@@ -435,11 +449,17 @@ class Broker:
         await server.start()
         self._servers.append(server)
 
+    def _save_offsets_later(self) -> None:
+        self.offsets.save_later(self._clock.now_ms(), self._background, self._offsets_not_saved)
+
     def _save_offsets(self) -> None:
         try:
             self.offsets.save(self._clock.now_ms())
         except (Busy, StoreError) as error:
-            logger.error("consumer offsets are not saved: %s; trying again soon", error)
+            self._offsets_not_saved(error)
+
+    def _offsets_not_saved(self, error: BaseException) -> None:
+        logger.error("consumer offsets are not saved: %s; trying again soon", error)
 
     def _save_deliveries(self) -> None:
         try:

@@ -17,7 +17,7 @@ from kourou.errors import ConfigError
 from kourou.protocol.bodies import PERM_READ, PERM_WRITE
 from kourou.protocol.names import TOPIC_CHARACTERS_MAX, server_name_fault
 from kourou.remoting.address import is_ip_address, is_unspecified, parse_address
-from kourou.remoting.config import ServerConfig
+from kourou.remoting.config import ClientTls, ServerConfig
 from kourou.remoting.listen_settings import LISTEN_KEYS, ListenSettings
 from kourou.store.config import DELAY_LEVELS_MS, StoreConfig
 
@@ -111,8 +111,17 @@ class BrokerConfig(ListenSettings):
     connections_max: int = 10_000
     connections_per_peer_max: int = 2_000
 
+    tls_to_others: bool = False
+    """Talk TLS to name servers, as the peer that connects."""
+    tls_others_trust: str = ""
+    tls_others_verified: bool = True
+    tls_own_certificate: str = ""
+    tls_own_key: str = ""
+    tls_own_key_password: str = ""
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.client_tls()
         for name, what in (("broker_name", "brokerName"), ("cluster_name", "brokerClusterName")):
             fault = server_name_fault(getattr(self, name))
             if fault is not None:
@@ -139,6 +148,18 @@ class BrokerConfig(ListenSettings):
                 "address they reach this broker at"
             )
         return address
+
+    def client_tls(self) -> ClientTls | None:
+        """How to talk to name servers; None for plainly."""
+        if not self.tls_to_others:
+            return None
+        return ClientTls(
+            trust=self.tls_others_trust or None,
+            certificate=self.tls_own_certificate or None,
+            key=self.tls_own_key or None,
+            key_password=self.tls_own_key_password or None,
+            verify=self.tls_others_verified,
+        )
 
     def store(self) -> StoreConfig:
         """The store's share of these settings."""
@@ -224,13 +245,25 @@ _NAME = text(f"1 to {TOPIC_CHARACTERS_MAX} of the characters ^[%|a-zA-Z0-9_-]+$"
 
 _KEYS: Final = (
     *LISTEN_KEYS,
+    Key("tls.enable", "tls_to_others", yes_no()),
+    Key("tls.client.trustCertPath", "tls_others_trust", text("a file")),
+    Key("tls.client.authServer", "tls_others_verified", yes_no()),
+    Key("tls.client.certPath", "tls_own_certificate", text("a file")),
+    Key("tls.client.keyPath", "tls_own_key", text("a file")),
+    Key("tls.client.keyPassword", "tls_own_key_password", text("a password"), secret=True),
     Key("brokerName", "broker_name", _NAME),
     Key("brokerClusterName", "cluster_name", _NAME),
     Key("brokerId", "broker_id", whole_number(0, 0)),
     Key("brokerIP1", "advertised_host", text("the address clients are to connect to")),
     Key("fastPortEnable", "fast_port_enabled", yes_no()),
-    Key("namesrvAddr", "name_servers", _addresses(), also_environment=("NAMESRV_ADDR",)),
-    Key("storePathRootDir", "store_path", text("a folder", bool)),
+    Key(
+        "namesrvAddr",
+        "name_servers",
+        _addresses(),
+        also_environment=("NAMESRV_ADDR",),
+        flag="name-server",
+    ),
+    Key("storePathRootDir", "store_path", text("a folder", bool), flag="data"),
     Key("storePathCommitLog", "commit_log_path", text("a folder")),
     Key("mappedFileSizeCommitLog", "segment_bytes", whole_number(64 * 1024, 1 << 40)),
     Key("mappedFileSizeConsumeQueue", "consume_queue_bytes", whole_number(20, 1 << 40)),

@@ -17,14 +17,18 @@ from collections import deque
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from kourou.broker.later import LOOK_AGAIN_MS, hidden, revealed
 from kourou.broker.state_file import StateFile
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.doors.clock import Clock, Timer
+from kourou.doors.failpoints import reached
 from kourou.errors import Busy, DiskFault, ProtocolError, Refused
 from kourou.protocol.bodies import DataVersion, DelayOffsets
 from kourou.protocol.names import SCHEDULE_TOPIC
+from kourou.protocol.properties import with_added
 from kourou.protocol.record import Record
 from kourou.remoting.complaints import Complaints
 from kourou.store.consume_queue import ENTRY, FILLER_SIZE
@@ -93,7 +97,10 @@ class Delays:
 
     def hide(self, draft: Draft, level: int) -> Draft:
         """What to store of a message that waits for `level`, or for the longest there is."""
-        level = min(level, len(self._delays_ms))
+        if level > len(self._delays_ms):
+            level = len(self._delays_ms)
+            properties = with_added(draft.properties, b"DELAY", b"%d" % level)
+            draft = msgspec.structs.replace(draft, properties=properties)
         due_ms = self._clock.now_ms() + self._delays_ms[level - 1]
         return hidden(draft, SCHEDULE_TOPIC, level - 1, due_ms, _TIMER_PROPERTIES, b"", 0)
 
@@ -123,22 +130,35 @@ class Delays:
 
     def save(self) -> None:
         """Write down how far the levels are whose copies are on the disk. Raises Busy, StoreError."""
-        flushed = self._store.flushed
-        table = dict(self._kept.offset_table)
-        for number, level in self._levels.items():
-            queue_offset = level.lasting_offset(flushed)
-            if queue_offset or number in table:
-                table[number] = queue_offset
+        table = self._lasting_offsets()
         if table != self._kept.offset_table:
             version = (self._kept.data_version or DataVersion()).next(self._clock.now_ms())
             kept = DelayOffsets(data_version=version, offset_table=table)
             self._file.save(kept)
             self._kept = kept
 
+    def _lasting_offsets(self) -> dict[int, int]:
+        flushed = self._store.flushed
+        table = dict(self._kept.offset_table)
+        for number, level in self._levels.items():
+            queue_offset = level.lasting_offset(flushed)
+            if queue_offset or number in table:
+                table[number] = queue_offset
+        return table
+
     @property
     def offsets(self) -> DelayOffsets:
-        """How far each level has come, as last written down."""
-        return self._kept
+        """How far each level has come whose copies are on the disk."""
+        return DelayOffsets(
+            data_version=self._kept.data_version or DataVersion(), offset_table=self._lasting_offsets()
+        )
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Of each level: the message to be delivered next, and where its queue ends."""
+        return {
+            number: (level.next_offset, self._store.max_offset(SCHEDULE_TOPIC, level.queue_id))
+            for number, level in sorted(self._levels.items())
+        }
 
     def _level(self, number: int) -> _Level:
         """A level. One beyond those configured has messages of another configuration: they come out too."""
@@ -190,6 +210,7 @@ class Delays:
             return
         now_ms, passed, last = self._clock.now_ms(), 0, None
         wait_ms, before = 0, -1
+        reached("before-delay-fire")
         for place, size, due_ms in ENTRY.iter_unpack(entries):
             if size != FILLER_SIZE and place != before:  # where one is damaged, its neighbour stands twice
                 if now_ms < due_ms <= now_ms + level.delay_ms:
@@ -202,6 +223,7 @@ class Delays:
                     break
             passed, before = passed + 1, place
         if last is not None:
+            reached("after-delay-fire")
             level.is_storing = True
             self._store.when_stored(last.end, partial(self._stored, level, passed, last.end))
         else:

@@ -110,8 +110,8 @@ class Groups:
 
     def _create(self, name: str) -> SubscriptionGroupConfig:
         fault = group_fault(name)
-        if fault is not None:
-            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        if fault is not None:  # the original's code: such a group cannot be, so it is not
+            raise NotFound(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, fault)
         if not self._config.auto_create_group:
             raise NotFound(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -73,7 +73,7 @@ def committed(half: Record) -> Draft:
         half,
         real_topic(half),
         real_queue(half),
-        half.properties,
+        _without_own_notes(half),
         sys_flag=half.sys_flag & ~TRANSACTION_BITS | COMMIT,
         prepared_offset=half.physical_offset,
     )
@@ -120,6 +120,8 @@ def checking(half: Record, copy: Appended, broker_name: str) -> Command:
     The message in its body lies where it was meant to go, so that a listener knows its topic.
     """
     unique_id = (half.find(b"UNIQ_KEY") or b"").decode() or None
+    properties = without(_without_own_notes(half), b"__CRC32#")
+    properties = with_added(properties, b"TRANSACTION_CHECK_TIMES", b"%d" % (checks_of(half) + 1))
     header = CheckTransaction(
         half_queue_offset=copy.queue_offset,
         physical_offset=copy.physical_offset,
@@ -143,9 +145,17 @@ def checking(half: Record, copy: Appended, broker_name: str) -> Command:
         half.reconsume_times,
         0,
         half.body,
-        without(half.properties, b"__CRC32#"),
+        with_added(properties, b"WAIT", b"false"),
     )
     return request(RequestCode.CHECK_TRANSACTION_STATE, header, body)
+
+
+def _without_own_notes(half: Record) -> bytes:
+    """Its properties as a copy of the original's would have them: that one notes an origin only in copies it
+    made because their sender wanted to be left alone."""
+    if own_immunity_ms(half) is not None:
+        return half.properties
+    return without(half.properties, b"TRAN_PREPARED_QUEUE_OFFSET")
 
 
 def origin(half: Record) -> int:

@@ -4,6 +4,10 @@ A pull that finds nothing new is parked here under its queue, and answered by wh
 message it wants, or its time. While it waits it costs nothing but its place in a list. A filtered reader
 that was woken for a message it does not want keeps waiting, from behind that message on, so that nobody is
 answered with nothing.
+
+One large message may wake hundreds, and all their answers at once would fill the server's memory. So nobody
+is asked whose answer could not go out soon (`has_room`): those stay where they are, and are looked at again
+in a moment.
 """
 
 from __future__ import annotations
@@ -17,6 +21,9 @@ from kourou.doors.clock import Clock, Timer
 SWEEP_SECONDS: Final = 0.5
 """How often deadlines are looked at; a reader's own time-out is many seconds behind its deadline."""
 
+HOLD_SECONDS: Final = 0.02
+"""How soon those are asked again whose answers had no room; what one tick may answer has then gone out."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -27,12 +34,19 @@ class Waiting:
     answers in any case.
     """
 
-    __slots__ = ("deadline", "is_gone", "retry")
+    __slots__ = ("deadline", "has_room", "is_gone", "retry")
 
-    def __init__(self, deadline: float, retry: Callable[[bool], bool], is_gone: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        deadline: float,
+        retry: Callable[[bool], bool],
+        is_gone: Callable[[], bool],
+        has_room: Callable[[], bool],
+    ) -> None:
         self.deadline = deadline
         self.retry = retry
         self.is_gone = is_gone
+        self.has_room = has_room
 
 
 class LongPoll:
@@ -44,6 +58,8 @@ class LongPoll:
         self._parked: dict[tuple[str, int], list[Waiting]] = {}
         self._count = 0
         self._sweeper: Timer | None = None
+        self._held: dict[tuple[str, int], None] = {}  # where somebody had no room, in this order
+        self._holding: Timer | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -56,6 +72,9 @@ class LongPoll:
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
+        if self._holding is not None:
+            self._holding.cancel()
+            self._holding = None
         parked, self._parked, self._count = self._parked, {}, 0
         for readers in parked.values():
             for waiting in readers:
@@ -72,11 +91,7 @@ class LongPoll:
 
     def wake(self, topic: str, queue_id: int) -> None:
         """Something new is readable in this queue."""
-        key = (topic, queue_id)
-        readers = self._parked.pop(key, None)
-        if readers is not None:
-            self._count -= len(readers)
-            self._keep(key, [each for each in readers if not each.is_gone() and not _answered(each, False)])
+        self._wake((topic, queue_id))
 
     def sweep(self) -> None:
         """Answer those whose time is up, forget those whose connection is gone."""
@@ -86,8 +101,32 @@ class LongPoll:
             self._count -= len(readers)
             self._keep(key, [each for each in readers if not self._ended(each, now)])
 
+    def _wake(self, key: tuple[str, int]) -> None:
+        readers = self._parked.pop(key, None)
+        if readers is not None:
+            self._count -= len(readers)
+            self._keep(key, [each for each in readers if not each.is_gone() and not self._told(key, each)])
+
+    def _told(self, key: tuple[str, int], waiting: Waiting) -> bool:
+        if waiting.has_room():
+            return _answered(waiting, False)
+        self._held[key] = None
+        if self._holding is None:
+            self._holding = self._clock.later(HOLD_SECONDS, self._go_on)
+        return False
+
+    def _go_on(self) -> None:
+        """What was written has had a moment to go out."""
+        self._holding = None
+        held, self._held = self._held, {}
+        for key in held:
+            self._wake(key)
+
     def _ended(self, waiting: Waiting, now: float) -> bool:
-        return waiting.is_gone() or (waiting.deadline <= now and _answered(waiting, True))
+        """Whose time is up has to wait for room all the same: what would be answered now would be dropped."""
+        if waiting.is_gone():
+            return True
+        return waiting.deadline <= now and waiting.has_room() and _answered(waiting, True)
 
     def _keep(self, key: tuple[str, int], readers: list[Waiting]) -> None:
         if readers:

@@ -17,6 +17,7 @@ from typing import Final
 
 from kourou.broker import filters
 from kourou.doors.clock import Clock
+from kourou.doors.failpoints import reached
 from kourou.errors import Refused
 from kourou.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from kourou.protocol.codes import RequestCode, ResponseCode
@@ -269,6 +270,7 @@ class Members:
 
     def _tell(self, group: ConsumerGroup) -> None:
         if self._notify and group.wants_news and not group.is_broadcast:
+            reached("before-rebalance-publish")
             for connection in group.members:
                 changed = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, GroupNamed(group.name))
                 connection.send_one_way(changed)

@@ -12,10 +12,12 @@ its next pull, and until then commits nothing, since that would be from before.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from kourou.broker.state_file import StateFile
 from kourou.errors import Busy, StoreError
 from kourou.protocol.bodies import ConsumerOffsets, DataVersion
+from kourou.store.flush import Background
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,21 @@ class CommittedOffsets:
     def load(self) -> None:
         self._kept = self._file.load(ConsumerOffsets) or ConsumerOffsets()
         self._table = self._kept.offset_table
+
+    def save_later(
+        self, now_ms: int, background: Background, failed: Callable[[BaseException], None]
+    ) -> None:
+        """As `save`, on another thread; `failed(why)` is called on this one if it could not be."""
+
+        def done(error: BaseException | None) -> None:
+            if error is not None:
+                self._dirty = True
+                failed(error)
+
+        if self._dirty:
+            self._dirty = False
+            self._kept.data_version = (self._kept.data_version or DataVersion()).next(now_ms)
+            self._file.save_later(self._kept, background, done)
 
     def save(self, now_ms: int) -> None:
         """Write the table if anything was committed since the last time."""
@@ -62,6 +79,11 @@ class CommittedOffsets:
         self._pulled.pop((group, topic, queue_id), None)
         if tell:
             self._resets[group, topic, queue_id] = queue_offset
+
+    @property
+    def has_resets(self) -> bool:
+        """Whether any group was reset and does not know yet."""
+        return bool(self._resets)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where `group` was reset to and does not know yet; asked once, it counts as told."""

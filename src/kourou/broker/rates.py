@@ -18,6 +18,25 @@ KEPT_LOOKS: Final = 61
 DAY_MS: Final = 24 * 3600 * 1000
 
 
+class Pace:
+    """How often something happens, over the last ten seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seconds: deque[list[int]] = deque(maxlen=int(LOOK_SECONDS))  # which one, and how often
+
+    def note(self, times: int = 1) -> None:
+        second = int(self._clock.monotonic())
+        if self._seconds and self._seconds[-1][0] == second:
+            self._seconds[-1][1] += times
+        else:
+            self._seconds.append([second, times])
+
+    def per_second(self) -> float:
+        since = int(self._clock.monotonic()) - LOOK_SECONDS
+        return sum(times for second, times in self._seconds if second > since) / LOOK_SECONDS
+
+
 class _Look(NamedTuple):
     at: float
     put: int

@@ -20,6 +20,7 @@ from typing import Final
 from kourou.broker.config import BrokerConfig
 from kourou.broker.topics import Topics
 from kourou.doors.clock import Clock, Timer
+from kourou.doors.failpoints import reached
 from kourou.errors import MQError
 from kourou.protocol.bodies import KVTable, RegisterBrokerBody, TopicTable, register_crc
 from kourou.protocol.codes import RequestCode, ResponseCode, response_name
@@ -106,6 +107,7 @@ class Registration:
         if not servers:
             return
         command = self._command()
+        reached("before-namesrv-register")
         timeout = self._config.register_timeout_ms if then is None else ON_CHANGE_TIMEOUT_MS
         for name_server in servers:
             self._tell(name_server, command(), timeout / 1000, done)

@@ -59,6 +59,11 @@ def compile_sql(text: str) -> Callable[[Lookup], bool]:
     return partial(_matches, _Parser(text).parse())
 
 
+def property_names(text: str) -> tuple[str, ...]:
+    """The properties that an expression asks for, each once. Raises SqlError."""
+    return tuple(dict.fromkeys(token.text for token in _tokens(text) if token.kind == "name"))
+
+
 def _matches(evaluate: Evaluate, lookup: Lookup) -> bool:
     try:
         return evaluate(lookup) is True

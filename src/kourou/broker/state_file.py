@@ -4,12 +4,17 @@ Written whole and atomically, with the previous generation beside it as `.bak`; 
 Apache writes integer keys without quotes. A file that cannot be read falls back to the previous
 generation; when that one is unreadable too, starting would throw away what it held, so it is an error.
 Here errors of the disk become ours: a full one is Busy, since a later try may find room.
+
+What somebody waits for (a topic is created) is on the disk when `save` returns. What is saved now and then is
+saved by `save_later`: the waiting for the disk is left to the thread that does this for the log, too.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -18,6 +23,7 @@ from kourou.doors.files import Files, is_full
 from kourou.errors import Busy, Corrupt, DiskFault, ProtocolError, StoreError
 from kourou.protocol import fastjson
 from kourou.protocol.codes import ResponseCode
+from kourou.store.flush import Background
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +33,17 @@ Defer = Callable[[Callable[[], None]], None]
 """Has work done a little later: at the end of the tick, where there is one."""
 
 
+Done = Callable[[BaseException | None], None]
+
+
 class StateFile:
     """One file, `path`, below a store's `config` folder."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._path = path
+        self._writing = threading.Lock()  # one at a time, in whichever thread
+        self._newest = 0
 
     def load(self, kind: type[State]) -> State | None:
         """What was saved last; None when nothing ever was."""
@@ -47,8 +58,23 @@ class StateFile:
 
     def save(self, state: msgspec.Struct) -> None:
         """Replace the file; a crash leaves either the old or the new one, whole. Raises Busy, DiskFault."""
-        data = msgspec.json.format(msgspec.json.encode(state), indent=1)
-        fastjson.decode(data, type(state))  # what cannot be read back must not take the place of what can
+        self._newest += 1
+        self._write(type(state), msgspec.json.encode(state), self._newest)
+
+    def save_later(self, state: msgspec.Struct, background: Background, done: Done) -> None:
+        """The same, as `state` is now, on another thread; then `done(why not, or None)` is called on this."""
+        self._newest += 1
+        write = partial(self._write, type(state), msgspec.json.encode(state), self._newest)
+        background(write, done)
+
+    def _write(self, kind: type[msgspec.Struct], data: bytes, number: int) -> None:
+        data = msgspec.json.format(data, indent=1)
+        fastjson.decode(data, kind)  # what cannot be read back must not take the place of what can
+        with self._writing:
+            if number == self._newest:  # else a later one was quicker, or is about to be written
+                self._replace(data)
+
+    def _replace(self, data: bytes) -> None:
         try:
             self._files.write_atomically(self._path, data)
         except OSError as error:

@@ -16,6 +16,7 @@ back.
 from __future__ import annotations
 
 import logging
+from array import array
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -27,12 +28,15 @@ import msgspec
 from kourou.broker.config import BrokerConfig
 from kourou.broker.delays import COPIES_A_TURN, RETRY_MS
 from kourou.broker.later import LOOK_AGAIN_MS, again, hidden, revealed, stored_properties, whole_property
+from kourou.broker.rates import Pace
 from kourou.broker.state_file import StateFile
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.doors.clock import Clock, Timer
+from kourou.doors.failpoints import reached
 from kourou.doors.files import Files, make_lasting_folder
 from kourou.errors import Busy, Corrupt, DiskFault, ProtocolError, Refused
+from kourou.protocol.bodies import TimerCheckpoint
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.names import TIMER_TOPIC
 from kourou.protocol.properties import find, with_added
@@ -116,10 +120,35 @@ class Timers:
         self._wakes_at_ms = 0
         self._is_running = False
         self._is_writing = False
+        self.taken_in = Pace(clock)
+        self.delivered = Pace(clock)
 
     def __len__(self) -> int:
         """How many messages wait."""
         return len(self._pending) + len(self._storing)
+
+    # ------------------------------------------------------------------------------------------- figures
+
+    @property
+    def places(self) -> array[int]:
+        """Where in the log those lie who wait, in no order."""
+        return self._pending.places() + array("q", [time_and_place(key)[1] for key in self._storing])
+
+    @property
+    def late_ms(self) -> int:
+        """How long the first one that waits has been due; 0 when nobody is late."""
+        first_ms = self._pending.first_ms
+        return 0 if first_ms is None else max(0, self._clock.now_ms() - first_ms)
+
+    @property
+    def not_taken_in(self) -> int:
+        """Messages of the timer topic that have not been looked at."""
+        return self._store.max_offset(TIMER_TOPIC, 0) - self._indexed
+
+    def checkpoint(self) -> TimerCheckpoint:
+        """How far things are, in the original's terms; there is no timer log here."""
+        now_ms = self._clock.now_ms()
+        return TimerCheckpoint(now_ms - self.late_ms, 0, self._indexed, self._indexed, 0, now_ms, 0)
 
     # ----------------------------------------------------------------------------------- putting to wait
 
@@ -270,6 +299,7 @@ class Timers:
 
     def _on_new(self, new: Dispatched) -> None:
         if new.topic == TIMER_TOPIC:
+            reached("before-timer-enqueue")
             self._index(new.entries, [])
             next_ms = self._pending.next_ms()
             if (
@@ -281,6 +311,7 @@ class Timers:
 
     def _index(self, entries: bytes, done: list[_Done]) -> None:
         """Take in the next entries of the queue, but for those that are done."""
+        self.taken_in.note(len(entries) // ENTRY.size)
         queue_offset, add = self._indexed, self._pending.add
         for place, size, wake_ms in ENTRY.iter_unpack(entries):
             if size != FILLER_SIZE:
@@ -326,6 +357,8 @@ class Timers:
         self._pending.prepare(now_ms, MOVES_A_TURN)
         keys = self._pending.take_due(now_ms, COPIES_A_TURN)
         last, passed, wait_ms = None, 0, 0
+        if keys:
+            reached("before-timer-fire")
         for key in keys:
             try:
                 last = self._fire(key, now_ms) or last
@@ -336,6 +369,7 @@ class Timers:
         self._pending.give_back(keys[passed:])
         self._forget_recalls(now_ms)
         if last is not None:
+            reached("after-timer-fire")
             self._storing = keys[:passed]
             self._store.when_stored(last.end, partial(self._stored, last.end))
         elif keys:
@@ -348,6 +382,7 @@ class Timers:
     def _stored(self, end: int, status: StoreStatus) -> None:
         keys, self._storing = self._storing, []
         if status.is_stored:
+            self.delivered.note(len(keys))
             self._unflushed.append((keys, end))
             self._forget_flushed()
             self._wake_in(0)

@@ -119,13 +119,15 @@ class Topics:
         """The topic a send asked for and nobody created: inherits from `default_topic` if that allows it."""
         is_retry = name.startswith(names.RETRY_PREFIX)
         template = self._table.get(default_topic)
-        if not is_retry and (
+        if (
             template is None
             or not template.perm & PERM_INHERIT
-            or names.is_system_topic(name)
+            or (names.is_system_topic(name) and name != names.TRACE_TOPIC)  # traces come from clients
             or (default_topic == names.DEFAULT_TOPIC and not self._config.auto_create_topic)
         ):
-            return self.named(name)  # raises, and says how to create it
+            template = None
+            if not is_retry:
+                return self.named(name)  # raises, and says how to create it
         if self._auto_created >= self._config.auto_created_topics_max:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
@@ -133,7 +135,7 @@ class Topics:
                 f"allowed (autoCreatedTopicsMax); create it with: kourou topic create {name}",
             )
         self._auto_created += 1
-        if is_retry or template is None:
+        if template is None:
             return self.ensure(name, 1, READ_WRITE, sys_flag)
         queues = max(1, min(queues_wanted, template.write_queue_nums))
         topic = _topic(name, queues, template.perm & ~PERM_INHERIT, sys_flag)

@@ -34,6 +34,7 @@ from kourou.broker.offsets import CommittedOffsets
 from kourou.broker.stats import Stats
 from kourou.broker.topics import READ_WRITE, Topics
 from kourou.doors.clock import Clock, Timer
+from kourou.doors.failpoints import reached
 from kourou.errors import MQError, ProtocolError, Refused
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.headers import EndTransaction
@@ -176,6 +177,8 @@ class Transactions:
     def _mend(self) -> None:
         """A power cut may have taken one of a pair. The record alone is made a pair again; a mark alone says
         that something became of a half message which is not there, so that one is open again, as a copy."""
+        if not self._store.max_offset(HALF_TOPIC, 0):
+            return  # there never was one; to look for it would take a start half a second more
         alone: Record | None = None
         without_marks: list[Record] = []
         without_records: list[int] = []
@@ -241,14 +244,18 @@ class Transactions:
         if not header.from_check:
             self._refuse_when_late(half)
         offset = half.queue_offset
+        reached("before-op-append")
         drafts = [self._mark(offset, is_paired=header.outcome == COMMIT)]
         if header.outcome == COMMIT:
             drafts.insert(0, self._placed(half_messages.committed(half)))
         appended = self._append(drafts)
+        reached("after-op-append")
         if header.outcome == COMMIT:
             self._stats.put(half_messages.real_topic(half), 1, appended[0].size)
         self._busy.add(offset)
-        self._store.when_stored(appended[-1].end, partial(self._ended, half, appended[-1], then))
+        self._store.when_stored(
+            appended[-1].end, partial(self._ended, half, header.outcome, appended[-1], then)
+        )
 
     def _meant(self, header: EndTransaction) -> Record:
         """The open half message that `header` is about: the one it names, or what took over from that."""
@@ -289,7 +296,8 @@ class Transactions:
             f"{header.half_queue_offset} at {header.physical_offset}: {why}",
         )
 
-    def _ended(self, half: Record, mark: Appended, then: Then, status: StoreStatus) -> None:
+    def _ended(self, half: Record, outcome: int, mark: Appended, then: Then, status: StoreStatus) -> None:
+        reached("before-commit-visible" if outcome == COMMIT else "before-rollback")
         self._busy.discard(half.queue_offset)
         if status.is_stored:
             self._copies.pop(half_messages.origin(half), None)
@@ -297,6 +305,37 @@ class Transactions:
             self._advance()
             self._save()
         then(status)
+
+    # --------------------------------------------------------------------------------------------- resuming
+
+    def resume(self, physical_offset: int, then: Then) -> None:
+        """Open a discarded transaction again, as if nobody had been asked; `then` hears when that is stored.
+
+        Raises Refused when there is no discarded message, or its transaction is open already.
+        """
+        data = self._store.record_at(physical_offset)
+        discarded = None if data is None else Record(data)
+        if discarded is None or discarded.topic != DISCARDED_HALF_TOPIC.encode():
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"there is no message of topic {DISCARDED_HALF_TOPIC} at {physical_offset}: give the offset "
+                "id of one that is there",
+            )
+        origin = half_messages.origin(discarded)
+        if self._is_open(self._copies.get(origin, -1)):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the transaction of the message at {physical_offset} is open already: its producers will be "
+                "asked",
+            )
+        appended = self._append([half_messages.copied(discarded, 0)])[0]
+        self._copies[origin] = appended.queue_offset
+        logger.info(
+            "a transaction of group %s for topic %s is open again, on request",
+            printable(half_messages.producer_group(discarded)),
+            printable(half_messages.real_topic(discarded)),
+        )
+        self._store.when_stored(appended.end, then)
 
     # ----------------------------------------------------------------------------------------------- rounds
 

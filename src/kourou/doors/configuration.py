@@ -48,7 +48,8 @@ class Key(NamedTuple):
     """One setting: RocketMQ's name for it, the field it fills, what is accepted.
 
     `remote` marks the few that a peer may change while the server runs, `secret` those that are never
-    shown; `also_environment` names variables of the original that mean the same (`NAMESRV_ADDR`).
+    shown; `also_environment` names variables of the original that mean the same (`NAMESRV_ADDR`); `flag` is
+    the one of the command line, where it is not called as the field is.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Key(NamedTuple):
     remote: bool = False
     secret: bool = False
     also_environment: tuple[str, ...] = ()
+    flag: str = ""
 
 
 class Fixed(NamedTuple):
@@ -295,7 +297,7 @@ def _from_flags(vocabulary: Vocabulary, flags: Mapping[str, object]) -> dict[str
         if value is None:
             continue
         key = vocabulary.by_field[field]
-        origin = f"flag --{field.replace('_', '-')}"
+        origin = f"flag --{key.flag or field.replace('_', '-')}"
         shown = value if isinstance(value, str) else key.kind.show(value)
         given[field] = Setting(vocabulary.parse(key, shown, origin), origin)
     return given

@@ -5,6 +5,7 @@ was synced, what a power cut may take away. Paths are strings. Errors are `OSErr
 them; the caller knows what they mean.
 
     RealFiles        the machine's disk
+    MemoryFiles      one in memory, for a broker that shall leave nothing behind (`memory_files.py`)
     SimulatedFiles   a disk in memory that can fail and lose its power (`simulated_files.py`)
 """
 
@@ -17,6 +18,8 @@ import shutil
 import sys
 from collections.abc import Collection
 from typing import NamedTuple, Protocol, TypeGuard
+
+from kourou.doors.views import Windows
 
 SYNC_THREADS = 8
 SYNCS_AT_A_TIME = 16
@@ -43,6 +46,13 @@ class File(Protocol):
 
     def pread(self, size: int, at: int) -> bytes:
         """Up to `size` bytes from position `at`; fewer only at the end of the file."""
+
+    def view(self, size: int, at: int) -> memoryview | None:
+        """The same bytes without a copy; None when they cannot be had so, and `pread` may say why.
+
+        For files that never get shorter. To be let go of soon, and used on one thread. What is written there
+        later may be seen.
+        """
 
     def pwrite(self, data: bytes | bytearray | memoryview, at: int) -> None:
         """Write all of `data` at `at`, going on after short writes."""
@@ -136,9 +146,12 @@ def make_lasting_folder(files: Files, folder: str) -> None:
 class RealFiles:
     """The machine's file systems."""
 
+    def __init__(self) -> None:
+        self._windows = Windows()
+
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> RealFile:
         flags = os.O_RDONLY if read_only else os.O_RDWR | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+        return RealFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644), self._windows)
 
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
@@ -149,7 +162,7 @@ class RealFiles:
         self._write_synced(temporary, data)
         if keep_previous and os.path.exists(path):
             self._keep(path)
-        os.replace(temporary, path)
+        self.rename(temporary, path)
         self.sync_folder(os.path.dirname(path))
 
     def exists(self, path: str) -> bool:
@@ -245,15 +258,16 @@ class RealFiles:
 class RealFile:
     """A file descriptor; positions are always given, so threads do not disturb one another.
 
-    Nothing is mapped: a page of the cache costs 0.4 us by `pread`, and a disk that fails raises here, where
-    under a map it kills the process.
+    Nothing is written through a map: a full disk raises here, where under a map it kills the process.
     """
 
-    __slots__ = ("_descriptor", "path")
+    __slots__ = ("_descriptor", "_is_viewed", "_windows", "path")
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, descriptor: int, windows: Windows) -> None:
         self.path = path
         self._descriptor = descriptor
+        self._windows = windows
+        self._is_viewed = False
 
     def pread(self, size: int, at: int) -> bytes:
         data = os.pread(self._descriptor, size, at)
@@ -265,6 +279,10 @@ class RealFile:
             parts.append(data)
             got += len(data)
         return b"".join(parts)
+
+    def view(self, size: int, at: int) -> memoryview | None:
+        self._is_viewed = True
+        return self._windows.view(self._descriptor, size, at)
 
     def pwrite(self, data: bytes | bytearray | memoryview, at: int) -> None:
         written = os.pwrite(self._descriptor, data, at)
@@ -308,6 +326,8 @@ class RealFile:
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
+            if self._is_viewed:  # any other file may be closed on any thread
+                self._windows.forget(descriptor)
             os.close(descriptor)
 
     def _touch(self, size: int, at: int) -> None:

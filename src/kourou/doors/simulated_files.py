@@ -225,6 +225,14 @@ class SimulatedFile:
         self._disk._step("pread", self.path)
         return self._inode.read(size, at)
 
+    def view(self, size: int, at: int) -> memoryview | None:
+        try:
+            self._disk._step("view", self.path)
+        except OSError:
+            return None
+        data = self._inode.read(size, at)
+        return memoryview(data) if len(data) == size else None
+
     def pwrite(self, data: bytes | bytearray | memoryview, at: int) -> None:
         if self._read_only:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)

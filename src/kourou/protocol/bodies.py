@@ -22,7 +22,7 @@ from __future__ import annotations
 import zlib
 from enum import Enum
 from struct import Struct
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType, field
@@ -48,6 +48,7 @@ QUEUES_MAX = 65_535
 """Of one topic at one broker, to read or to write."""
 
 _LENGTH = Struct(">i")
+_TIMER_CHECKPOINT = Struct(">7q")
 
 
 class _Codec:
@@ -446,8 +447,8 @@ class CheckClient(Body, kw_only=True):
 class ConsumeQueueEntry(Body, kw_only=True):
     """One entry of a consume queue, and whether a group wants it."""
 
-    eval: bool = True
-    msg: str = ""
+    eval: bool = False
+    msg: str | UnsetType = UNSET
     physic_offset: Int64
     physic_size: Int32
     tags_code: Int64
@@ -540,6 +541,44 @@ class DelayOffsets(Body, kw_only=True):
     offset_table: dict[Int32, Int64] = {}
 
 
+class TimerCheckpoint(NamedTuple):
+    """How far timers have come: GET_TIMER_CHECK_POINT (60), seven numbers."""
+
+    last_read_ms: int
+    """Whatever was due before this has been delivered."""
+    timer_log_flushed: int
+    timer_queue_offset: int
+    """Messages of the timer topic before this one have been taken into account."""
+    primary_timer_queue_offset: int
+    state_version: int
+    timestamp: int
+    counter: int
+
+    def encode(self) -> bytes:
+        return _TIMER_CHECKPOINT.pack(*self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> TimerCheckpoint:
+        """Raises ProtocolError when it is too short."""
+        if len(data) < _TIMER_CHECKPOINT.size:
+            raise ProtocolError(f"a timer checkpoint has {_TIMER_CHECKPOINT.size} bytes, not {len(data)}")
+        return cls(*_TIMER_CHECKPOINT.unpack_from(data))
+
+
+class TimingCount(Body, kw_only=True):
+    """How many messages of one topic wait for their time."""
+
+    count: Int64 = 0
+    time_stamp: Int64 = 0
+
+
+class TimerMetrics(Body, kw_only=True):
+    """Who waits for a time, by topic: GET_TIMER_METRICS (61)."""
+
+    data_version: DataVersion = DataVersion()
+    timing_count: dict[str, TimingCount] = {}
+
+
 class LockQueues(Body, kw_only=True):
     """LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42)."""
 
@@ -623,3 +662,84 @@ class QueueOffsets(Body, kw_only=True):
                 for queue, offset in entries
             }
         )
+
+
+class QueuePlaces(Body, kw_only=True):
+    """Reply of GET_CONSUMER_STATUS_FROM_CLIENT (221). Keyed by objects: only `encode_fastjson` writes it."""
+
+    message_queue_table: dict[MessageQueue, Int64] = {}
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        return cls(message_queue_table=_by_queue(fastjson.loads(data), "messageQueueTable", Int64))
+
+
+def _by_queue(document: Any, name: str, kind: Any) -> dict[MessageQueue, Any]:
+    """A member of a document that is keyed by queues."""
+    table = document.get(name) if isinstance(document, dict) else None
+    return {
+        fastjson.convert(queue, MessageQueue): fastjson.convert(value, kind)
+        for queue, value in fastjson.pairs(table or {})
+    }
+
+
+# ------------------------------------------------------------------------------------ how a consumer fares
+
+
+class HeldQueueInfo(Body, kw_only=True):
+    """One queue of a consumer, and how far it is there."""
+
+    cached_msg_count: Int32 = 0
+    cached_msg_max_offset: Int64 = 0
+    cached_msg_min_offset: Int64 = 0
+    cached_msg_size_in_mib: Int32 = field(name="cachedMsgSizeInMiB", default=0)
+    commit_offset: Int64 = 0
+    droped: bool = False
+    last_consume_timestamp: Int64 = 0
+    last_lock_timestamp: Int64 = 0
+    last_pull_timestamp: Int64 = 0
+    locked: bool = False
+    transaction_msg_count: Int32 = 0
+    transaction_msg_max_offset: Int64 = 0
+    transaction_msg_min_offset: Int64 = 0
+    try_unlock_times: Int64 = 0
+
+
+class TopicConsumption(Body, kw_only=True):
+    """How fast a consumer is with one topic; times in ms."""
+
+    consume_failed_msgs: Int64 = 0
+    consume_failed_tps: float = field(name="consumeFailedTPS", default=0.0)
+    consume_ok_tps: float = field(name="consumeOKTPS", default=0.0)
+    consume_rt: float = field(name="consumeRT", default=0.0)
+    pull_rt: float = field(name="pullRT", default=0.0)
+    pull_tps: float = field(name="pullTPS", default=0.0)
+
+
+class ConsumerRunningInfo(Body, kw_only=True):
+    """Reply of GET_CONSUMER_RUNNING_INFO (307). Keyed by objects: only `encode_fastjson` writes it."""
+
+    jstack: str | UnsetType = UNSET
+    mq_table: dict[MessageQueue, HeldQueueInfo] = {}
+    properties: dict[str, str] = {}
+    status_table: dict[str, TopicConsumption] = {}
+    subscription_set: list[SubscriptionData] = []
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        document = fastjson.loads(data)
+        queues = _by_queue(document, "mqTable", HeldQueueInfo)
+        rest = {**document, "mqTable": {}} if isinstance(document, dict) else document
+        info = fastjson.convert(rest, cls)
+        info.mq_table = queues
+        return info
+
+
+class ConsumedDirectly(Body, kw_only=True):
+    """Reply of CONSUME_MESSAGE_DIRECTLY (309)."""
+
+    auto_commit: bool = True
+    consume_result: str = "CR_SUCCESS"
+    order: bool = False
+    remark: str | UnsetType = UNSET
+    spent_time_mills: Int64 = 0

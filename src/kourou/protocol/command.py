@@ -90,6 +90,10 @@ class Command(msgspec.Struct, eq=False, gc=False):
             fields = self._fields = _texts(self._json_fields)
         return fields
 
+    def replace_fields(self, fields: Mapping[str, str]) -> None:
+        """From now on it has these fields and no others."""
+        self._fields, self._json_fields = fields, None
+
     def parse(self, kind: type[Header]) -> Header:
         """The fields as a `kind`; raises Refused (SYSTEM_ERROR) naming the field that does not fit."""
         if self._json_fields is not None:
@@ -170,7 +174,7 @@ def reply_template(fields_json: bytes) -> bytes:
     return b'{"code":0,"extFields":%b,"flag":1,"language":"PYTHON","opaque":%%d,"version":409}' % fields_json
 
 
-def reply_frame(header: bytes, *body: bytes) -> bytes:
+def reply_frame(header: bytes, *body: bytes | memoryview) -> bytes:
     """A reply frame: a JSON header made from a `reply_template`, and the parts of a body."""
     header_length = len(header)
     if not body:

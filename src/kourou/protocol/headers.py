@@ -305,6 +305,13 @@ class EndTransaction(
     topic: str | None = None
 
 
+class ResumeCheck(WireHeader, frozen=True, rename={"offset_id": "msgId"}):
+    """RESUME_CHECK_HALF_MESSAGE (323): the offset id of a message that was discarded."""
+
+    offset_id: str | None = None
+    topic: str | None = None
+
+
 class CheckTransaction(
     WireHeader,
     frozen=True,
@@ -374,7 +381,7 @@ class RecallMessage(WireHeader, frozen=True):
     """RECALL_MESSAGE (370)."""
 
     topic: str
-    recall_handle: str
+    recall_handle: str = ""
     producer_group: str | None = None
 
 
@@ -383,6 +390,12 @@ class RecallReply(WireHeader, frozen=True, rename={"message_id": "msgId", "regio
 
     message_id: str
     region: str | None = None
+
+
+class RecallRefused(WireHeader, frozen=True, rename={"region": "MSG_REGION"}):
+    """Reply of RECALL_MESSAGE when nothing was taken back."""
+
+    region: str
 
 
 # ------------------------------------------------------------------------------------ pulling and offsets
@@ -591,6 +604,41 @@ class ResetOffset(WireHeader, frozen=True):
     is_force: bool | None = None
     queue_id: int | None = None
     offset: int | None = None
+
+
+class GetConsumerStatus(WireHeader, frozen=True):
+    """GET_CONSUMER_STATUS_FROM_CLIENT (221), from broker to client."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+class GetRunningInfo(WireHeader, frozen=True):
+    """GET_CONSUMER_RUNNING_INFO (307); `jstack_enable` asks for the stacks of all threads."""
+
+    consumer_group: str
+    client_id: str | None = None
+    jstack_enable: bool = False
+
+
+class ConsumeDirectly(
+    WireHeader,
+    frozen=True,
+    rename={
+        "consumer_group": "consumerGroup",
+        "client_id": "clientId",
+        "message_id": "msgId",
+        "broker_name": "brokerName",
+    },
+):
+    """CONSUME_MESSAGE_DIRECTLY (309): the message itself is the body."""
+
+    consumer_group: str
+    client_id: str | None = None
+    message_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
 
 
 # ------------------------------------------------------------------------------------------------- topics

@@ -72,6 +72,11 @@ def topic_fault(topic: str) -> str | None:
     return _fault("topic", topic, DERIVED_CHARACTERS_MAX if derived else TOPIC_CHARACTERS_MAX)
 
 
+def sent_topic_fault(topic: str) -> str | None:
+    """Why a send cannot make `topic`: also a derived name must fit into a record then, as in the original."""
+    return topic_fault(topic) or _fault("topic", topic, TOPIC_CHARACTERS_MAX)
+
+
 def group_fault(group: str) -> str | None:
     """Why `group` cannot be a group's name, or None when it can."""
     return _fault("group", group, GROUP_CHARACTERS_MAX)

@@ -51,6 +51,7 @@ _CRC_NAME = b"__CRC32#"
 _CRC_START = _CRC_NAME + b"\x01"
 
 _PREFIX = Struct(">ii")
+_INT = Struct(">i")
 _SHORT = Struct(">h")
 _HEADS = tuple(
     Struct(f">5i2qiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
@@ -131,6 +132,66 @@ def encode(
         digits = (b"%010d" % (crc32(record) & 0x7FFF_FFFF))[::-1]
         return b"".join((record, _CRC_START, digits, b"\x02"))
     return record
+
+
+def encode_usual(
+    shape: tuple[int, Struct],
+    topic_part: bytes,
+    queue_id: int,
+    flag: int,
+    queue_offset: int,
+    physical_offset: int,
+    sys_flag: int,
+    born_ms: int,
+    born_host: bytes,
+    store_ms: int,
+    store_host: bytes,
+    reconsume_times: int,
+    body: bytes,
+    properties: bytes,
+) -> bytes:
+    """As `encode` with `append_crc`, for a run of messages with nothing unusual about them: 1.7 us, not 2.0.
+
+    `shape` is that of the hosts (`host_shape`), `topic_part` that of the topic (`topic_part`); the properties
+    end in U+0002 and have no CRC yet. Numbers have been seen to fit.
+    """
+    host_bits, head = shape
+    body_length = len(body)
+    properties_length = len(properties) + CRC_PROPERTY_BYTES
+    start = head.pack(
+        head.size + body_length + len(topic_part) + 2 + properties_length,
+        MAGIC_V1,
+        crc32(body) & 0x7FFF_FFFF,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag & ~0x30 | host_bits,
+        born_ms,
+        born_host,
+        store_ms,
+        store_host,
+        reconsume_times,
+        0,
+        body_length,
+    )
+    record = b"".join((start, body, topic_part, _SHORT.pack(properties_length), properties))
+    return b"%b__CRC32#\x01%b\x02" % (record, (b"%010d" % (crc32(record) & 0x7FFF_FFFF))[::-1])
+
+
+def host_shape(born_host: bytes, store_host: bytes) -> tuple[int, Struct]:
+    """What the families of two packed hosts make of a record: bits of the system flag, and its head."""
+    return _SHAPES[len(born_host), len(store_host)]
+
+
+def topic_part(topic: bytes) -> bytes:
+    """A topic with its length, as a V1 record holds it; empty when it needs a V2 one."""
+    return _TOPIC_LENGTHS_V1[len(topic)] + topic if len(topic) <= TOPIC_BYTES_MAX_V1 else b""
+
+
+def has_crc(properties: bytes) -> bool:
+    """Whether there is a CRC among them already: of a former life, or a sender's own."""
+    return properties.find(_CRC_NAME) >= 0
 
 
 def encoded_size(
@@ -344,6 +405,23 @@ class Record:
 def decode(buffer: Buffer, at: int = 0) -> Record:
     """The record that begins at `at`; it keeps `buffer` alive."""
     return Record(buffer, at)
+
+
+def properties_of(record: Buffer) -> bytes:
+    """The properties of one whole record, without taking it apart: 0.7 us where `Record` takes 1.8.
+
+    Raises ProtocolError when it is none.
+    """
+    try:
+        size, magic = _PREFIX.unpack_from(record)
+        body_at = _HEADS[record[_SYS_FLAG_LOW_BYTE] >> 4 & 3].size
+        topic_at = body_at + _INT.unpack_from(record, body_at - 4)[0]
+        at = topic_at + 3 + record[topic_at]
+        if magic == MAGIC_V1 and size == len(record) and at + _SHORT.unpack_from(record, at - 2)[0] == size:
+            return bytes(record[at:])
+    except (StructError, IndexError):
+        pass
+    return Record(record).properties  # of another kind, or damaged: this one says how
 
 
 def decode_all(buffer: Buffer) -> list[Record]:

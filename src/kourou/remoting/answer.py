@@ -6,8 +6,8 @@ waits for (durability, replication, a new message), or never, when the request i
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from kourou.errors import MQError, ProtocolError, Refused
 from kourou.protocol.codes import ResponseCode, request_name
@@ -72,42 +72,87 @@ class Answer:
         """Whether an answer would still go anywhere."""
         return self._size is not None and self.connection.is_open
 
+    @property
+    def has_room(self) -> bool:
+        """Whether an answer would go out soon; hold back what can wait for that (a long poll, say)."""
+        return self.connection.has_room
+
 
 Handler = Callable[[Command, Answer], None]
 """Never awaits. May raise: `refusal` says what the peer is told."""
 
 
-class RunAnswers:
-    """The replies to a run of requests that one connection sent at once, given together.
+Read = tuple["Connection", list[Frame]]
+"""What came from one connection at once."""
 
-    Say with `expect` what will be answered while the run is handled; call this once, later, with the replies.
+
+class RunAnswers:
+    """The replies to a run of requests, given together.
+
+    Say with `expect` how many will be answered while the run is handled; call this once, later, with their
+    replies. Or `send` one after the other while it is handled, when the run is of one connection.
     """
 
-    __slots__ = ("connection", "requests", "size")
+    __slots__ = ("_expected", "_reads", "connection")
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.requests = 0
-        self.size = 0
+    def __init__(self, reads: Sequence[Read]) -> None:
+        self._reads = reads
+        self._expected: list[tuple[Connection, int, int]] = []
+        self.connection = reads[0][0]
+        """Who sent the first one; and all others, unless the handler spans connections."""
 
-    def expect(self, requests: int, frames_bytes: int) -> None:
-        """So many requests, of so many bytes together, will be answered here."""
-        self.requests += requests
-        self.size += frames_bytes + requests * REQUEST_OVERHEAD_BYTES
+    @property
+    def packed_peers(self) -> list[bytes]:
+        """Who sent each of the run."""
+        return [connection.packed_peer for connection, frames in self._reads for _ in frames]
 
-    def __call__(self, frames: list[bytes]) -> None:
-        connection = self.connection
-        if connection.is_open:
-            connection.settle(self.size, self.requests)
-            connection.send_frame(b"".join(frames))
+    def expect(self, requests: int) -> None:
+        """The first so many of the run will be answered here."""
+        for connection, frames in self._reads:
+            count = len(frames)
+            if count > requests:
+                frames, count = frames[:requests], requests
+            if not count:
+                break
+            requests -= count
+            size = count * REQUEST_OVERHEAD_BYTES
+            for frame in frames:
+                size += len(frame.header) + len(frame.body)
+            self._expected.append((connection, count, size))
+            if connection.is_open:
+                connection.take_on(size, count)
+
+    def __call__(self, replies: list[bytes]) -> None:
+        end = 0
+        for connection, count, size in self._expected:
+            at, end = end, end + count
+            if connection.is_open:
+                connection.settle(size, count)
+                connection.send_frame(replies[at] if count == 1 else b"".join(replies[at:end]))
+
+    def send(self, parts: Sequence[bytes | memoryview], size: int) -> None:
+        """One reply, in parts of `size` bytes together, of a run that is answered while it is handled; `sent`
+        says in the end how many."""
+        self.connection.send_parts(parts, size)
+
+    def sent(self, requests: int) -> None:
+        """So many requests were answered by `send`."""
+        self.connection.take_on(0, requests)
+        self.connection.settle(0, requests)
 
 
-RunHandler = Callable[[list[Frame], RunAnswers], int]
-"""Takes frames of one read that begin alike, and returns how many it took, from the first on.
+class RunHandler(Protocol):
+    """Takes frames that begin alike and came together, and returns how many it took, from the first on.
 
-The next one is left to the ordinary handler, which must be there for the same requests: it is the plain way,
-a run handler the fast one. It never raises.
-"""
+    The next one is left to the ordinary handler, which must be there for the same requests: it is the plain
+    way, a run handler the fast one. It never raises.
+    """
+
+    @property
+    def spans_connections(self) -> bool:
+        """A run is all that came in a tick, from whomever; otherwise what came in one read."""
+
+    def __call__(self, frames: list[Frame], answers: RunAnswers, /) -> int: ...
 
 
 def encode_reply(reply: Command) -> bytes:

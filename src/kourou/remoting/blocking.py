@@ -6,10 +6,11 @@ socket, and `blocking_line.py` says how. Back-off and lost connections are as in
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, RealClock
@@ -39,7 +40,9 @@ class BlockingClient:
         clock: Clock | None = None,
         chance: Chance | None = None,
         dial: Dial = dial,
+        sign: Callable[[Command], None] | None = None,
     ) -> None:
+        self._sign = sign
         self._clock = RealClock() if clock is None else clock
         self._chance = Chance() if chance is None else chance
         self._handlers = dict(handlers)
@@ -48,16 +51,21 @@ class BlockingClient:
         self._lines: dict[str, BlockingLine] = {}
         self._lock = threading.Lock()
         self._is_closed = False
+        self._bell: tuple[socket.socket, socket.socket] | None = None
 
     def call(self, address: str, command: Command, timeout: float = 3.0) -> Command:
         """The reply of the server at `address`, whatever its code; `timeout` includes connecting.
 
         Raises Unreachable, TimedOut, ConnectionLost.
         """
+        if self._sign is not None:
+            self._sign(command)
         return self._line(address).call(command, self._clock.monotonic() + timeout, timeout)
 
     def send_one_way(self, address: str, command: Command) -> None:
         """Send a request nobody answers."""
+        if self._sign is not None:
+            self._sign(command)
         self._line(address).send_one_way(command, self._clock.monotonic() + self._connect_timeout)
 
     def call_soon(self, address: str, command: Command, timeout: float, then: Settle) -> None:
@@ -67,6 +75,8 @@ class BlockingClient:
         held: `then` may call again. Overdue requests are told by `poll`, so somebody has to. Raises
         Unreachable when there is no connection and none can be made now.
         """
+        if self._sign is not None:
+            self._sign(command)
         self._line(address).call_soon(command, self._clock.monotonic() + timeout, then)
 
     def poll(self, seconds: float) -> None:
@@ -85,11 +95,33 @@ class BlockingClient:
         poller = select.poll()
         for number in sockets:
             poller.register(number, select.POLLIN)
+        bell = self._bell
+        if bell is not None:
+            poller.register(bell[0], select.POLLIN)
         for number, _ in poller.poll(max(0.0, seconds) * 1000):
-            sockets[number].read_what_is_there()
-            sockets[number].tell_others()
+            line_ready = sockets.get(number)
+            if line_ready is None:
+                _silence(bell)
+            else:
+                line_ready.read_what_is_there()
+                line_ready.tell_others()
         for line in lines:
             line.expire()
+
+    def hear_wakes(self) -> None:
+        """From now on `wake`, and every new connection, ends a `poll` that is under way."""
+        with self._lock:
+            if self._bell is None and not self._is_closed:
+                self._bell = socket.socketpair()
+                for end in self._bell:
+                    end.setblocking(False)
+
+    def wake(self) -> None:
+        """End a `poll` under way in another thread."""
+        bell = self._bell
+        if bell is not None:
+            with contextlib.suppress(OSError):  # full: it rings already; closed: nobody listens
+                bell[1].send(b"!")
 
     def close(self) -> None:
         """Hang up everywhere; whoever waits gets ConnectionLost."""
@@ -98,6 +130,10 @@ class BlockingClient:
             lines, self._lines = self._lines, {}
         for line in lines.values():
             line.close()
+        self.wake()
+        bell, self._bell = self._bell, None
+        for end in bell or ():
+            end.close()
 
     def __enter__(self) -> BlockingClient:
         return self
@@ -120,8 +156,15 @@ class BlockingClient:
                     connect_timeout=self._connect_timeout,
                     clock=self._clock,
                     backoff=Backoff(self._chance),
+                    connected=self.wake,
                 )
             return line
+
+
+def _silence(bell: tuple[socket.socket, socket.socket] | None) -> None:
+    if bell is not None:
+        with contextlib.suppress(OSError):
+            bell[0].recv(4096)
 
 
 def _dialler(dial: Dial, tls: ClientTls | None) -> Dial:

@@ -62,6 +62,7 @@ class BlockingLine:
         connect_timeout: float,
         clock: Clock,
         backoff: Backoff,
+        connected: Callable[[], None],
     ) -> None:
         self.peer_host, self.peer_port = host, port
         self.peer = format_address(host, port)
@@ -70,6 +71,7 @@ class BlockingLine:
         self._connect_timeout = connect_timeout
         self._clock = clock
         self._backoff = backoff
+        self._connected = connected
         self._failure = Unreachable(f"{self.peer} was not tried yet")
         self._sending = threading.Lock()
         self._state = threading.Condition()
@@ -269,6 +271,7 @@ class BlockingLine:
         with self._state:
             self._backoff.succeeded()
             self._socket, self._reader = connected, FrameReader()
+        self._connected()
 
     def _lose(self, lost: socket.socket | None, error: ConnectionLost) -> None:
         """Give up `lost`, unless another thread did, and has perhaps made a new one."""

@@ -26,7 +26,7 @@ from kourou.protocol.pending import Settle
 from kourou.remoting.address import format_address, parse_address
 from kourou.remoting.alarm import Alarm
 from kourou.remoting.answer import Handler
-from kourou.remoting.backoff import Backoff
+from kourou.remoting.backoff import SECONDS_MAX, Backoff
 from kourou.remoting.config import MIB, ClientTls, ServerConfig
 from kourou.remoting.connection import Connection
 from kourou.remoting.failures import in_words
@@ -40,11 +40,15 @@ logger = logging.getLogger(__name__)
 WRITE_BUFFER_BYTES_MAX = 8 * MIB
 _NO_HANDLERS: Mapping[int, Handler] = {}
 
+Sign = Callable[[Command], None]
+"""Puts a signature into a request that is about to be sent."""
+
 
 class Client:
     """Talks to any number of servers. Belongs to the event loop it is made on.
 
-    `handlers` are for requests that servers send to us; their answers go back by themselves.
+    `handlers` are for requests that servers send to us; their answers go back by themselves. A server that
+    cannot be reached is tried again at least every `retry_seconds_max`, when somebody wants it.
     """
 
     def __init__(
@@ -55,14 +59,18 @@ class Client:
         handlers: Mapping[int, Handler] = _NO_HANDLERS,
         tls: ClientTls | None = None,
         connect_timeout: float = 3.0,
+        retry_seconds_max: float = SECONDS_MAX,
         tick: Tick | None = None,
         chance: Chance | None = None,
+        sign: Sign | None = None,
     ) -> None:
         self._network = network
         self._clock = clock
         self._tls = tls
         self._context = None if tls is None else client_context(tls)
         self._connect_timeout = connect_timeout
+        self._retry_seconds_max = retry_seconds_max
+        self._sign = sign
         self._chance = Chance() if chance is None else chance
         self._board = Switchboard(
             handlers,
@@ -106,6 +114,8 @@ class Client:
 
     def call_soon(self, address: str, command: Command, timeout: float, then: Settle) -> None:
         """The same without a task or future: `then` is called once, with the reply or the error."""
+        if self._sign is not None:
+            self._sign(command)
         line = self._line(address)
         connection = line.connection
         if connection is not None and connection.is_open:
@@ -120,6 +130,8 @@ class Client:
 
     async def send_one_way(self, address: str, command: Command) -> None:
         """Send a request nobody answers; returns when it is on its way, not when it has arrived."""
+        if self._sign is not None:
+            self._sign(command)
         connection = await self.connect(address)
         if _is_overfull(connection):
             raise _too_much_for(connection)
@@ -171,7 +183,7 @@ class Client:
             context=self._context,
             server_name=None if self._tls is None else self._tls.server_name,
             connect_timeout=self._connect_timeout,
-            backoff=Backoff(self._chance),
+            backoff=Backoff(self._chance, self._retry_seconds_max),
         )
 
     def _on_closed(self, connection: Connection) -> None:

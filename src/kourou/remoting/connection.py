@@ -5,7 +5,8 @@ ask, either side answers. What all connections of one server or client have in c
 among it, is their `Switchboard` (`switchboard.py`).
 
     received -> frames -> handler(request, answer) … answer(reply) -> _out --(end of tick)--> one write
-                     \\-> reply -> pending.answer
+                    |\\-> reply -> pending.answer
+                    \\--> run handler(frames, answers), with those of other connections if it likes
 
 Reading stops for as long as one of these holds, so that a peer is slowed down by its own weight:
 
@@ -21,7 +22,7 @@ Reading stops for as long as one of these holds, so that a peer is slowed down b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
@@ -61,7 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         *("_alarm", "_backlog", "_backlog_bytes", "_board", "_is_writable", "_large_writes"),
         *("_on_close", "_out", "_out_bytes", "_paused", "_pending", "_reader", "_reads_at_call"),
         *("_transport", "_why", "bytes_out", "facts", "frames", "gathered_bytes"),
-        *("in_flight_bytes", "in_flight_requests", "is_open"),
+        *("in_flight_bytes", "in_flight_requests", "is_gathered", "is_open"),
         *("local_host", "local_port", "packed_peer", "parked_bytes", "parked_requests", "partial_bytes"),
         *("peer", "peer_host", "peer_port", "reads", "unread_bytes", "watch", "writes"),
     )
@@ -71,7 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader()
         self._backlog: list[Frame] = []
         self._backlog_bytes = 0
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
         self._large_writes: list[tuple[int, int]] = []  # where in all bytes out they begin and end
         self._paused = 0
@@ -88,6 +89,8 @@ class Connection(asyncio.BufferedProtocol):
         self.packed_peer = pack_address(self.peer_host, port)
         self.local_host, self.local_port = "", 0
         self.is_open = True
+        self.is_gathered = False
+        """What it sent in this tick waits for what others send: see `Switchboard.gather`."""
         self.facts: dict[str, object] = {}
         """Whatever a handler wants to remember about this peer."""
         self.frames = self.reads = self.writes = self.bytes_out = 0
@@ -152,6 +155,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._is_writable
 
     @property
+    def has_room(self) -> bool:
+        """Not while the peer leaves too much unread, or this tick has answered all that one may."""
+        return self._is_writable and not self._board.is_spent
+
+    @property
     def is_held_back(self) -> bool:
         return self._paused != 0
 
@@ -163,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_working(self) -> bool:
         """Whether anything that was asked is still to be answered, parked requests apart."""
-        return self.in_flight_requests > 0 or bool(self._backlog)
+        return self.in_flight_requests > 0 or bool(self._backlog) or self.is_gathered
 
     @property
     def pending_calls(self) -> int:
@@ -197,46 +205,63 @@ class Connection(asyncio.BufferedProtocol):
             self._hang_up_on(error, data)
 
     def _handle(self, frames: list[Frame]) -> None:
+        board = self._board
         if self._backlog:
             self._put_off(frames)
-        elif self._board.is_spent:
+        elif board.is_spent:
             self._put_off(frames)
-            self._board.stand_in_line(self)
-        elif self._board.run_handlers:
-            self._handle_runs(frames)
-        else:
+            board.stand_in_line(self)
+        elif not board.run_handlers:
             self._handle_one_by_one(frames)
+        else:
+            key = frames[0].header[:RUN_KEY_BYTES]
+            handler = board.spanning_handlers.get(key)
+            if handler is not None and _run_end(frames, 0, key) == len(frames):
+                board.gather(handler, self, frames)
+                return
+            if self.is_gathered:
+                board.handle_gathered()  # what came before comes first
+            self._handle_runs(frames)
 
     def _handle_runs(self, frames: list[Frame]) -> None:
         """Hand over together what begins alike and follows each other, the rest one by one; all in order."""
-        at = end = 0
-        run_handler: RunHandler | None = None
+        at = 0
         while at < len(frames) and not self._backlog:
-            if at == end:
-                key = frames[at].header[:RUN_KEY_BYTES]
-                end = at + 1
-                while end < len(frames) and frames[end].header.startswith(key):
-                    end += 1
-                run_handler = self._board.run_handlers.get(key)
+            key = frames[at].header[:RUN_KEY_BYTES]
+            end = _run_end(frames, at, key)
+            run_handler = self._board.run_handlers.get(key)
             if run_handler is None:
                 self._handle_one_by_one(frames[at:end])
                 at = end
             else:
                 at += self._handle_run(run_handler, frames[at:end])
-                self._handle_one_by_one(frames[at : min(at + 1, end)])
-                at = min(at + 1, end)
         if at < len(frames):
             self._put_off(frames[at:])
 
     def _handle_run(self, run_handler: RunHandler, frames: list[Frame]) -> int:
-        answers = RunAnswers(self)
-        taken = run_handler(frames, answers)
-        board = self._board
-        board.requests += answers.requests
-        board.in_flight_bytes += answers.size
-        self.in_flight_requests += answers.requests
-        self.in_flight_bytes += answers.size
-        return taken
+        """How many it came to, until something had to be put off.
+
+        A run handler may look at all of a run to find that it cannot take the first: so it is shown twice as
+        many as were dealt with the last time, and looks at each no more than three times.
+        """
+        at, width = 0, len(frames)
+        while at < len(frames) and not self._backlog:
+            run = frames[at : at + width]
+            done = run_handler(run, RunAnswers(((self, run),)))
+            if done < len(run):
+                self._handle_one_by_one(run[done : done + 1])
+                done += 1
+            at += done
+            width = 2 * done
+        return at
+
+    def handle_unusual(self, frames: list[Frame]) -> None:
+        """No run handler wants the first of `frames`; the others follow it."""
+        try:
+            self._handle_one_by_one(frames[:1])
+            self._handle_runs(frames[1:])
+        except ProtocolError as error:
+            self._hang_up_on(error, b" ")
 
     def _handle_one_by_one(self, frames: list[Frame]) -> None:
         board = self._board
@@ -273,10 +298,16 @@ class Connection(asyncio.BufferedProtocol):
                 except Exception as error:
                     self._failed(command, answer, error)
         finally:
-            board.requests += requests
-            board.in_flight_bytes += requests_bytes
-            self.in_flight_requests += requests
-            self.in_flight_bytes += requests_bytes
+            self.take_on(requests_bytes, requests)
+
+    def take_on(self, size: int, requests: int) -> None:
+        """Requests that count `size` together are being worked on from now on."""
+        board = self._board
+        limits = board.limits
+        board.requests += requests
+        board.in_flight_bytes += size
+        self.in_flight_requests += requests
+        self.in_flight_bytes += size
         if (
             self.in_flight_requests > limits.in_flight_requests_max
             or self.in_flight_bytes > limits.in_flight_bytes_max
@@ -341,6 +372,19 @@ class Connection(asyncio.BufferedProtocol):
             self._board.tick.flush_at_end(self.flush)
         out.append(frame)
         self._out_bytes += len(frame)
+        if self._out_bytes > self.gathered_bytes + WEIGH_BYTES:
+            self._weigh_and_check()
+
+    def send_parts(self, parts: Sequence[bytes | memoryview], size: int) -> None:
+        """As `send_frame`, for a large frame in parts, `size` bytes together: they are joined once, with what
+        else goes out in this tick."""
+        out = self._out
+        if not out:
+            if not self.is_open or self._why:
+                return
+            self._board.tick.flush_at_end(self.flush)
+        out += parts
+        self._out_bytes += size
         if self._out_bytes > self.gathered_bytes + WEIGH_BYTES:
             self._weigh_and_check()
 
@@ -540,6 +584,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _timed_out(self, opaque: int) -> TimedOut:
         return TimedOut(f"{self.peer} did not answer request {opaque} in time")
+
+
+def _run_end(frames: list[Frame], at: int, key: bytes) -> int:
+    """The first place after `at` where a frame begins otherwise."""
+    at += 1
+    while at < len(frames) and frames[at].header.startswith(key):
+        at += 1
+    return at
 
 
 _REASONS = {

@@ -12,6 +12,11 @@ A few hundred bytes of requests may ask for megabytes, so one tick answers an ei
 more: then everybody stands in line, first come first served, until what was answered has been written.
 Together with hanging up at once, not at the next sweep, this keeps `unread_bytes` where it belongs however
 many peers ask and do not read.
+
+What begins alike and came from many connections in one tick is handed over together, when its run handler
+wants it so. Most producers wait for each answer and send one message at a time: the sends of 64 of them then
+cost little more each than 64 sends of one. Only what is handed over counts as being worked on, so a tick does
+not gather for longer than `GATHER_BYTES_MAX` have come in.
 """
 
 from __future__ import annotations
@@ -20,11 +25,13 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from operator import attrgetter
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from kourou.doors.clock import Clock
-from kourou.remoting.answer import Handler, RunHandler
+from kourou.protocol.frame import Frame
+from kourou.remoting.answer import Handler, Read, RunAnswers, RunHandler
 from kourou.remoting.complaints import Complaints
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.tick import Tick
@@ -39,6 +46,8 @@ READ_BYTES_MAX = 256 * 1024
 TICK_SHARE = 8
 """One tick answers this part of what may be unread; hanging up on somebody frees as much, so that the next
 time is as far away."""
+
+GATHER_BYTES_MAX = 4 * 1024 * 1024
 
 _NO_RUN_HANDLERS: Mapping[bytes, RunHandler] = {}
 _partial_bytes = attrgetter("partial_bytes")
@@ -62,6 +71,9 @@ class Switchboard:
     ) -> None:
         self.handlers = dict(handlers)
         self.run_handlers = dict(run_handlers)
+        self.spanning_handlers = {
+            key: handler for key, handler in run_handlers.items() if handler.spans_connections
+        }
         self.limits = limits
         self.clock = clock
         self.tick = tick
@@ -84,6 +96,29 @@ class Switchboard:
         # A client refuses each call that would wait behind too much (`client.py`), and hangs up on no server.
         self._unread_bytes_max = math.inf if is_client else limits.total_in_flight_bytes_max
         self._line: dict[Connection, None] = {}  # in order, each once
+        self._gathered: list[tuple[RunHandler, Connection, list[Frame]]] = []
+        self._gathers_until = 0  # how many bytes will have come in then
+
+    # ---------------------------------------------------------------------------------- many at once
+
+    def gather(self, handler: RunHandler, connection: Connection, frames: list[Frame]) -> None:
+        """Let `handler` have `frames` together with what others send in this tick."""
+        if not self._gathered:
+            self._gathers_until = self.bytes_in + GATHER_BYTES_MAX
+            self.tick.at_end(self.handle_gathered)
+        self._gathered.append((handler, connection, frames))
+        connection.is_gathered = True
+        if self.bytes_in > self._gathers_until:
+            self.handle_gathered()
+
+    def handle_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        for _, connection, _ in gathered:
+            connection.is_gathered = False
+        for handler, alike in groupby(gathered, itemgetter(0)):
+            _hand_over([(connection, frames) for _, connection, frames in alike], handler)
+
+    # ------------------------------------------------------------------------------- too much is asked
 
     def hold_all_back(self) -> None:
         """Together they ask too much: read from nobody until half of it is answered."""
@@ -144,6 +179,27 @@ class Switchboard:
             connection = next(iter(self._line))
             del self._line[connection]
             connection.take_up_backlog()
+
+
+def _hand_over(reads: list[Read], handler: RunHandler) -> None:
+    """As many at once as there are; after something unusual, as many as `Connection` would."""
+    at, width = 0, len(reads)
+    while at < len(reads):
+        run = reads[at : at + width]
+        taken = handler([frame for _, frames in run for frame in frames], RunAnswers(run))
+        done = _end(run, taken)
+        at += done
+        width = 2 * done
+
+
+def _end(run: list[Read], taken: int) -> int:
+    """How many reads are done with; one that was not wholly taken goes on by itself."""
+    for number, (connection, frames) in enumerate(run, 1):
+        if taken < len(frames):
+            connection.handle_unusual(frames[taken:])
+            return number
+        taken -= len(frames)
+    return len(run)
 
 
 def _left_unread(connection: Connection) -> float:

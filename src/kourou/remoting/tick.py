@@ -54,17 +54,16 @@ class Tick:
     def _run(self) -> None:
         while self._work:
             work, self._work = self._work, []
-            for each in work:
-                _attempt(each)
+            _attempt_all(work)
         flushes, self._flushes = self._flushes, []
         self._scheduled = False
-        for flush in flushes:
-            _attempt(flush)
+        _attempt_all(flushes)
 
 
-def _attempt(work: Callable[[], None]) -> None:
+def _attempt_all(work: list[Callable[[], None]]) -> None:
     """One failure must not take away the others' turn."""
-    try:
-        work()
-    except Exception:
-        logger.exception("work at the end of a tick failed: %r", work)
+    for each in work:
+        try:
+            each()
+        except Exception:
+            logger.exception("work at the end of a tick failed: %r", each)

@@ -40,6 +40,8 @@ class CommitLog:
         self._segment_bytes = config.commit_log_segment_bytes
         self.read = self.segments.read
         """read(size, at): bytes as they lie in the log; fewer where it ends."""
+        self.view = self.segments.view
+        """view(size, at): the same without a copy, or None."""
         self._allocated = 0  # blocks are reserved up to here
         self._runs: list[tuple[int, list[bytes]]] = []  # staged: where, and the records to be joined there
         self._parts: list[bytes] = []  # of the last run
@@ -78,6 +80,13 @@ class CommitLog:
             self._runs.append((at, parts))
         parts.append(data)
         self.reserved = at + len(data)
+
+    def stage_all(self, data: list[bytes], end: int) -> None:
+        """Take in records that follow each other from `reserved` to `end`, in this segment."""
+        if not self._parts:
+            self._runs.append((self.reserved, self._parts))
+        self._parts += data
+        self.reserved = end
 
     def _end_segment(self, following: int) -> None:
         """A BLANK stands for what is left; the next record begins the file at `following`."""

@@ -15,7 +15,8 @@ from typing import NamedTuple, Protocol
 from kourou.protocol import properties as props
 from kourou.protocol.java_hash import tag_code
 from kourou.protocol.names import SCHEDULE_TOPIC
-from kourou.store.consume_queue import ENTRY, ConsumeQueue
+from kourou.store.consume_queue import ENTRIES, ENTRY, ConsumeQueue
+from kourou.store.key_hashes import Keys
 
 SECOND_MS = 1000
 
@@ -47,14 +48,15 @@ class Position(NamedTuple):
 
 class _Batch(NamedTuple):
     position: Position
-    parts: deque[tuple[ConsumeQueue, bytes]]
-    keyed: list[ConsumeQueue | bytes | int]
+    parts: deque[tuple[ConsumeQueue, bytes, list[int]]]
+    """Entries of a queue, as bytes and as numbers."""
+    keys: Keys
 
 
 class Index(Protocol):
     """What finds messages by their keys."""
 
-    def take(self, keyed: Sequence[ConsumeQueue | bytes | int], stored_ms: int, end: int) -> None: ...
+    def take(self, keys: Keys, stored_ms: int, end: int) -> None: ...
 
 
 class Dispatcher:
@@ -69,38 +71,39 @@ class Dispatcher:
         """Queues written since the last checkpoint, and their first new entry."""
         self._listeners = listeners
         self._index = index
-        self.keyed: list[ConsumeQueue | bytes | int] = []
-        """Queue, properties and place of each message of this tick, as they come in."""
+        self.keys = Keys([], [])
+        """What the messages of this tick are to be found by, as they come in."""
+        self.staged: list[ConsumeQueue] = []
+        """Queues with entries of this tick (`ConsumeQueue.staged`)."""
         self._waiting: deque[_Batch] = deque()
-        self._staged: list[ConsumeQueue] = []
 
     @property
     def is_behind(self) -> bool:
         return bool(self._waiting)
 
-    def stage(self, queue: ConsumeQueue, entry: bytes) -> None:
+    def stage(self, queue: ConsumeQueue, place: int, size: int, tag: int) -> None:
         """Take in an entry of this tick."""
         if not queue.staged:
-            self._staged.append(queue)
-        queue.staged.append(entry)
+            self.staged.append(queue)
+        queue.staged += (place, size, tag)
 
     def seal(self, position: Position) -> None:
         """The tick's records are written: its entries wait until the log is durable up to `position`."""
-        parts = deque((queue, b"".join(queue.staged)) for queue in self._staged)
-        self._waiting.append(_Batch(position, parts, self.keyed[:]))
+        parts = deque((queue, ENTRIES.pack(queue.staged), queue.staged) for queue in self.staged)
+        self._waiting.append(_Batch(position, parts, self.keys))
         self._clear()
 
     def drop_staged(self) -> None:
         """The tick's records were not written: their queue offsets are free again."""
-        for queue in self._staged:
-            queue.next_offset -= len(queue.staged)
+        for queue in self.staged:
+            queue.next_offset -= len(queue.staged) // 3
         self._clear()
 
     def _clear(self) -> None:
-        self.keyed.clear()
-        for queue in self._staged:
-            queue.staged.clear()
-        self._staged.clear()
+        self.keys = Keys([], [])
+        for queue in self.staged:
+            queue.staged = []
+        self.staged = []
 
     def advance(self, durable: int) -> None:
         """Make visible what ends before `durable`. Raises OSError; what is left is tried the next time."""
@@ -108,15 +111,15 @@ class Dispatcher:
         while waiting and waiting[0].position.end <= durable:
             batch = waiting[0]
             while batch.parts:
-                queue, entries = batch.parts[0]
+                queue, entries, numbers = batch.parts[0]
                 self.touched.setdefault(queue, queue.max_offset)
-                queue.append(entries)
+                queue.append_numbers(entries, numbers)
                 batch.parts.popleft()
                 for listener in self._listeners:
                     listener(Dispatched(queue.topic, queue.queue_id, queue.max_offset, entries))
             self.position = batch.position
             if self._index is not None:
-                self._index.take(batch.keyed, batch.position.last_stored_ms, batch.position.end)
+                self._index.take(batch.keys, batch.position.last_stored_ms, batch.position.end)
             waiting.popleft()
 
     def forget_topic(self, queues: list[ConsumeQueue]) -> None:

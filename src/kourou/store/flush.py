@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kourou.doors.clock import Clock, Timer
+from kourou.doors.failpoints import ARMED, reached
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import StoreConfig
 
@@ -79,7 +80,7 @@ class Waiters:
     def reached(self, end: int) -> None:
         groups = self._groups
         while groups and groups[0].end <= end:
-            tell(groups.popleft().members, OK)
+            tell_stored(groups.popleft().members)
 
     def fail(self, reason: str) -> None:
         groups, self._groups = self._groups, deque()
@@ -99,6 +100,15 @@ class Waiters:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def tell_stored(members: list[Then]) -> None:
+    """Stored as asked for: from here on it must never be lost."""
+    if ARMED:
+        reached("before-ack-send")
+    tell(members, OK)
+    if ARMED:
+        reached("after-ack-send")
 
 
 def tell(members: list[Then], status: StoreStatus) -> None:

@@ -24,16 +24,17 @@ from array import array
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import lru_cache
 from struct import Struct
 from sys import byteorder
 from typing import NamedTuple
 
 from kourou.doors.files import File, Files
 from kourou.errors import Corrupt
+from kourou.store.rows import Rows
 
 HEADER = Struct(">qqqqii")
 ENTRY = Struct(">iqii")
+_ENTRIES = Rows("iqii")
 _SLOT = Struct(">i")
 _SLOT_BYTES = 4
 _PAGE_BITS = 10
@@ -83,11 +84,6 @@ class Saving(NamedTuple):
     pages: set[int]
 
 
-@lru_cache(maxsize=256)
-def _entries_struct(count: int) -> Struct:
-    return Struct(">" + "iqii" * count)
-
-
 class IndexFile:
     def __init__(self, files: Files, path: str, shape: Shape, header: Header) -> None:
         self._files = files
@@ -135,37 +131,35 @@ class IndexFile:
 
         Raises OSError; then none was added.
         """
-        header, slots, pages, dirty = self.header, self.shape.slots, self._pages, self._dirty
+        header, slots, pages = self.header, self.shape.slots, self._pages
         if not pages:
             pages += [None] * (slots // _PAGE_SLOTS + 1)
-        seconds = self._seconds(stored_ms)
-        first = number = header.count
-        numbers: list[int] = []
-        for key_hash, place in zip(hashes, places, strict=True):
+        first = header.count
+        older: list[int] = []
+        for number, key_hash in enumerate(hashes, first):
             slot = key_hash % slots
-            page_number = slot >> _PAGE_BITS
-            page = pages[page_number]
-            if page is None:
-                page = self._load_page(page_number)
-            slot &= _PAGE_SLOTS - 1
-            numbers += (key_hash, place, seconds, page[slot])
-            page[slot] = number
-            dirty.add(page_number)
-            number += 1
+            page = pages[slot >> _PAGE_BITS] or self._load_page(slot >> _PAGE_BITS)
+            within = slot & _PAGE_SLOTS - 1
+            older.append(page[within])
+            page[within] = number
+        numbers = [self._seconds(stored_ms)] * (4 * len(hashes))
+        numbers[0::4], numbers[1::4], numbers[3::4] = hashes, places, older
         try:
-            data = _entries_struct(len(hashes)).pack(*numbers)
+            data = _ENTRIES.pack(numbers)
             self.file().pwrite(data, self.shape.entry_at(first))
         except OSError:
-            for key_hash, older in zip(reversed(numbers[0::4]), reversed(numbers[3::4]), strict=True):
+            for key_hash, number in zip(reversed(hashes), reversed(older), strict=True):
                 slot = key_hash % slots
-                self._page(slot >> _PAGE_BITS)[slot & (_PAGE_SLOTS - 1)] = older
+                self._page(slot >> _PAGE_BITS)[slot & (_PAGE_SLOTS - 1)] = number
             raise
+        if len(self._dirty) * _PAGE_SLOTS < slots:  # else all are, and there is nothing to note
+            self._dirty.update([key_hash % slots >> _PAGE_BITS for key_hash in hashes])
         if first <= 1:
             header.begin_ms, header.begin_place = stored_ms, places[0]
-        header.slots_used += numbers[3::4].count(0)
-        header.count = number
+        header.slots_used += older.count(0)
+        header.count = first + len(hashes)
         header.end_ms, header.end_place = stored_ms, places[-1]
-        self.unsaved += number - first
+        self.unsaved += len(hashes)
 
     def _seconds(self, stored_ms: int) -> int:
         begin_ms = self.header.begin_ms
@@ -273,6 +267,8 @@ class IndexFile:
         if self.header.count == count:
             return
         header = self.header
+        # All at once: half a million entries took two seconds one by one, and a start must not.
+        ahead = self.file().pread((header.count - count) * ENTRY.size, self.shape.entry_at(count))
         header.count = count
         self._pages = [None] * (self.shape.slots // _PAGE_SLOTS + 1)
         used = 0
@@ -281,7 +277,7 @@ class IndexFile:
             if max(page) >= count or min(page) < 0:
                 for slot, newest in enumerate(page):
                     if not 0 <= newest < count:
-                        page[slot] = self._vouched(newest, number * _PAGE_SLOTS + slot)
+                        page[slot] = self._vouched(newest, number * _PAGE_SLOTS + slot, ahead)
                 self._pages[number] = page
                 self._dirty.add(number)
             used += len(page) - page.count(0)
@@ -290,10 +286,12 @@ class IndexFile:
             header.end_place, header.end_ms = self.entry(count - 1)[1], end_ms
         self.unsaved = 1
 
-    def _vouched(self, number: int, slot: int) -> int:
-        """The newest entry of a chain that is vouched for."""
-        while number >= self.header.count:
-            key_hash, _, _, older = self.entry(number) if number < self.shape.entries else (0, 0, 0, number)
+    def _vouched(self, number: int, slot: int, ahead: bytes) -> int:
+        """The newest entry of a chain that is vouched for; `ahead` are the entries that are not."""
+        count = self.header.count
+        while number >= count:
+            at = (number - count) * ENTRY.size
+            key_hash, _, _, older = ENTRY.unpack_from(ahead, at) if at < len(ahead) else (0, 0, 0, number)
             if key_hash % self.shape.slots != slot or not 0 <= older < number:
                 raise Corrupt(f"{self.path}: entry {number} does not belong to slot {slot}")
             number = older

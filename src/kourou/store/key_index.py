@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -28,9 +28,8 @@ from kourou.protocol.record import Record
 from kourou.store.checkpoint import Checkpoint, IndexMark
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import StoreConfig
-from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.index_file import Header, IndexFile, Saving, Shape, save
-from kourou.store.key_hashes import KeyHashes, key_hash
+from kourou.store.key_hashes import Keyed, KeyHashes, Keys, key_hash
 from kourou.store.recovery import ROLLED_BACK, TRANSACTION_BITS, records_from
 
 NAME_DIGITS = 17
@@ -46,12 +45,9 @@ _THOROUGH_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
 
-Keyed = Sequence[ConsumeQueue | bytes | int]
-"""Queue, properties and place of one message after the other."""
-
 
 class _Tick(NamedTuple):
-    keyed: Keyed
+    keys: Keys
     stored_ms: int
     end: int
 
@@ -197,12 +193,17 @@ class KeyIndex:
             self._timer.cancel()
             self._timer = None
 
-    def take(self, keyed: Keyed, stored_ms: int, end: int) -> None:
+    def collect(self, messages: Iterable[Keyed], into: Keys) -> None:
+        """Find out what these messages are to be found by, while they are at hand."""
+        if self._config.index_enabled:
+            self._hashes.collect(messages, into)
+
+    def take(self, keys: Keys, stored_ms: int, end: int) -> None:
         """A tick has become visible: its messages, and where it ends."""
         if self._is_behind or not self._config.index_enabled:
             return
-        self._ticks.append(_Tick(keyed, stored_ms, end))
-        self._waiting += len(keyed) // 3
+        self._ticks.append(_Tick(keys, stored_ms, end))
+        self._waiting += len(keys.hashes)
         if self._timer is None:
             self._arm(TURN_DELAY_SECONDS)
         elif self._waiting > WAITING_MESSAGES_MAX:
@@ -225,18 +226,16 @@ class KeyIndex:
             self._arm(0.0)
 
     def _put_in(self, most: int) -> None:
-        """What waits, up to about `most` messages; whole ticks."""
+        """What waits, up to about `most` keys; whole ticks."""
         ticks = self._ticks
         while ticks and most > 0:
             tick = ticks[0]
-            hashes, places = self._hashes.of(tick.keyed)
-            if not self._add(hashes, places, tick.stored_ms):
+            if not self._add(*tick.keys, tick.stored_ms):
                 return
             self.end = tick.end
             ticks.popleft()
-            messages = len(tick.keyed) // 3
-            self._waiting -= messages
-            most -= messages
+            self._waiting -= len(tick.keys.hashes)
+            most -= len(tick.keys.hashes)
 
     def _add(self, hashes: list[int], places: list[int], stored_ms: int) -> bool:
         """False when the disk did not take it. It may have taken a part: `end` stays, and what is read again

@@ -1,26 +1,28 @@
 """Which messages of a queue a reader gets, and where it goes on.
 
 Records leave as they lie in the log. When no filter applies and they lie side by side, the answer is one
-slice found by its first and last entry; else each run of neighbours is one slice.
+slice found by its first and last entry. Else each record is a slice of one view of the log (`File.view`), as
+long as they lie close together and the system has them in memory; and where there is no such view, each run
+of neighbours is read by itself.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from enum import Enum
 from itertools import accumulate
-from struct import Struct
-from typing import NamedTuple
 
 import msgspec
 
+from kourou.store.ahead import BLOCK_ENTRIES, Entries, EntriesAhead
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import ENTRY_BYTES, StoreConfig
-from kourou.store.consume_queue import ENTRY, ConsumeQueue, entries_struct
+from kourou.store.consume_queue import ConsumeQueue
 
-Accepts = Callable[[bytes], bool]
-"""Says of a whole record whether the reader wants it."""
+Accepts = Callable[[bytes | memoryview], bool]
+"""Says of a whole record whether the reader wants it; it must not keep it."""
 
 
 class ReadStatus(Enum):
@@ -33,7 +35,6 @@ class ReadStatus(Enum):
     OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
-    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
@@ -43,22 +44,17 @@ class ReadResult(msgspec.Struct, frozen=True):
     """Where to read on."""
     min_offset: int
     max_offset: int
-    messages: list[bytes]
-    """Records one after the other, in slices to be joined."""
+    messages: Sequence[bytes | memoryview]
+    """Records one after the other, in slices to be joined: at once, because a slice may be a view."""
     count: int = 0
     is_behind: bool = False
     """So far behind that the messages had to come from the disk."""
 
 
-class _Limits(NamedTuple):
-    messages: int
-    size: int
-
-
 _EXT_ADDRESS_MAX = -2147483649  # at or below it a tag code is a place in consumequeue_ext: the tag is unknown
-_TAG_AT = 12
-_TAG = Struct(">q")
-_FIND_TAGS_MAX = 4  # more tags are found faster by taking all entries apart
+_NO_TAG_BELOW = -(1 << 63) - 1
+_SCAN_VIEW_BYTES = 1 << 20
+_VIEW_BYTES_MAX = 8 << 20  # what lies further apart is read one by one
 
 
 class Reader:
@@ -68,6 +64,7 @@ class Reader:
         self._config = config
         self._tags_may_be_elsewhere = tags_may_be_elsewhere
         self._log = log
+        self._ahead = EntriesAhead()
         self._in_memory_bytes = in_memory_bytes
 
     def read(
@@ -95,41 +92,30 @@ class Reader:
     # Without a filter.
 
     def _read_all(self, queue: ConsumeQueue, queue_offset: int, count_max: int, bytes_max: int) -> ReadResult:
-        config, least, most = self._config, queue.min_offset, queue.max_offset
-        count = max(1, min(count_max, config.pull_messages_in_memory_max))
-        entries = queue.entries(queue_offset, count + 1)  # one more shows whether the last is a mere copy
-        count = min(count, len(entries) // ENTRY_BYTES)
-        if not count:
+        count = max(1, min(count_max, self._config.pull_messages_in_memory_max))
+        places, sizes, _ = self._ahead.entries(queue, queue_offset, count + 1)  # one more shows a mere copy
+        if not places:
             return self._nothing_there(queue, queue_offset)
-        first = ENTRY.unpack_from(entries)[0]
-        limits, is_behind = self._limits(first, count_max, bytes_max)
-        if count <= limits.messages and queue_offset >= queue.run_from:
-            last, last_size, _ = ENTRY.unpack_from(entries, (count - 1) * ENTRY_BYTES)
-            size = last + last_size - first
-            if size <= limits.size:  # one slice: this is what a pull at the end of a busy queue costs
-                data = self._log.read(size, first)
-                return ReadResult(
-                    ReadStatus.FOUND, queue_offset + count, least, most, [data], count, is_behind
-                )
-        count = min(count, limits.messages)
-        numbers = entries_struct(count).unpack_from(entries)
-        sizes = numbers[1::3]
-        if sum(sizes) > limits.size:
-            count = max(1, bisect_right(list(accumulate(sizes)), limits.size))
-        places = list(zip(numbers[: 3 * count : 3], sizes, strict=False))
-        return self._found(queue, queue_offset + count, places, _physical(entries, count), is_behind)
+        count_max, bytes_max, is_behind = self._limits(places[0], count_max, bytes_max)
+        count = min(count, count_max, len(places))
+        following = places[count] if count < len(places) else -1
+        if count < len(places):
+            places, sizes = places[:count], sizes[:count]
+        if sum(sizes) > bytes_max:
+            count = max(1, bisect_right(list(accumulate(sizes)), bytes_max))
+            following = places[count] if count < len(places) else following
+            places, sizes = places[:count], sizes[:count]
+        return self._found(queue, queue_offset + count, places, sizes, following, is_behind)
 
-    def _limits(self, physical: int, count_max: int, bytes_max: int) -> tuple[_Limits, bool]:
+    def _limits(self, physical: int, count_max: int, bytes_max: int) -> tuple[int, int, bool]:
+        """How many messages and bytes to give at most from this place on, and whether it is far behind."""
         config = self._config
-        if self._log.end - physical <= self._in_memory_bytes:
-            count, size, is_behind = (
-                config.pull_messages_in_memory_max,
-                config.pull_bytes_in_memory_max,
-                False,
-            )
+        is_behind = self._log.end - physical > self._in_memory_bytes
+        if is_behind:
+            count, size = config.pull_messages_on_disk_max, config.pull_bytes_on_disk_max
         else:
-            count, size, is_behind = config.pull_messages_on_disk_max, config.pull_bytes_on_disk_max, True
-        return _Limits(max(1, min(count, count_max)), min(size, bytes_max)), is_behind
+            count, size = config.pull_messages_in_memory_max, config.pull_bytes_in_memory_max
+        return max(1, min(count, count_max)), min(size, bytes_max), is_behind
 
     def _nothing_there(self, queue: ConsumeQueue, queue_offset: int) -> ReadResult:
         """A file of the queue is missing: go on with the next one that is there."""
@@ -141,13 +127,19 @@ class Reader:
         self,
         queue: ConsumeQueue,
         next_offset: int,
-        places: list[tuple[int, int]],
+        starts: Sequence[int],
+        sizes: Sequence[int],
         following: int,
         is_behind: bool,
     ) -> ReadResult:
-        """The records at `places`, as few slices; `following` is the place after them."""
+        """The records that begin at `starts`; `following` is the place after them."""
         least, most = queue.min_offset, queue.max_offset
-        if places[-1][0] == following:
+        if not is_behind:
+            views = self._views(starts, sizes, following)
+            if views is not None:
+                return ReadResult(ReadStatus.FOUND, next_offset, least, most, views, len(starts))
+        places = list(zip(starts, sizes, strict=True))
+        while places and places[-1][0] == following:
             places.pop()  # stands for a damaged record, and shows its neighbour, who comes next
         if places and places[0][0] < self._log.start:
             places = [place for place in places if place[0] >= self._log.start]
@@ -165,6 +157,28 @@ class Reader:
             is_behind,
         )
 
+    def _views(self, starts: Sequence[int], sizes: Sequence[int], following: int) -> list[memoryview] | None:
+        """Each record as a slice of one view, or all in one slice where they lie side by side: 9 us for 32 of
+        them, where reading them takes 28; bench: pull.
+
+        None when there is no such view, or when any of the entries stands for no message of its own.
+        """
+        first, last = starts[0], starts[-1]
+        span = last + sizes[-1] - first
+        if (
+            last == following
+            or first < self._log.start
+            or not 0 < span <= _VIEW_BYTES_MAX
+            or len(set(starts)) < len(starts)
+        ):
+            return None
+        view = self._log.view(span, first)
+        if view is None or span == sum(sizes):
+            return view if view is None else [view]
+        return [
+            view[(start := place - first) : start + size] for place, size in zip(starts, sizes, strict=True)
+        ]
+
     # With a filter.
 
     def _read_some(
@@ -176,73 +190,94 @@ class Reader:
         wanted: Collection[int] | None,
         accepts: Accepts | None,
     ) -> ReadResult:
-        scanned = max(self._config.scan_entries_max, count_max)
-        entries = queue.entries(queue_offset, scanned + 1)
-        if not entries:
+        places: list[int] = []
+        sizes: list[int] = []
+        total, is_behind, next_offset = 0, False, queue_offset
+        sight: _Sight | None = None
+        for first, entries in self._stretches(
+            queue, queue_offset, max(self._config.scan_entries_max, count_max)
+        ):
+            if sight is None:
+                count_max, bytes_max, is_behind = self._limits(entries.places[0], count_max, bytes_max)
+                sight = _Sight(self._log, is_behind)
+            candidates: Iterable[int] = range(len(entries.places))
+            if wanted is not None:
+                candidates = matching(entries.tags, wanted, self._tags_may_be_elsewhere)
+            for index in candidates:
+                place, size = entries.places[index], entries.sizes[index]
+                if places and (len(places) >= count_max or total + size > bytes_max):
+                    next_offset = first + index
+                    return self._found(queue, next_offset, places, sizes, place, is_behind)
+                if accepts is None or accepts(sight.record(place, size)):
+                    places.append(place)
+                    sizes.append(size)
+                    total += size
+            next_offset = first + len(entries.places)
+        if sight is None:
             return self._nothing_there(queue, queue_offset)
-        limits, is_behind = self._limits(_physical(entries, 0), count_max, bytes_max)
-        scanned = min(scanned, len(entries) // ENTRY_BYTES)
-        candidates: Iterable[int] = range(scanned)
-        if wanted is not None:
-            candidates = matching(entries[: scanned * ENTRY_BYTES], wanted, self._tags_may_be_elsewhere)
-        places: list[tuple[int, int]] = []
-        total, next_index, unpack = 0, scanned, ENTRY.unpack_from
-        for index in candidates:
-            physical, size, _ = unpack(entries, index * ENTRY_BYTES)
-            if places and (len(places) >= limits.messages or total + size > limits.size):
-                next_index = index
-                break
-            if accepts is None or accepts(self._log.read(size, physical)):
-                places.append((physical, size))
-                total += size
         if not places:
-            return ReadResult(
-                ReadStatus.NO_MATCHED_MESSAGE,
-                queue_offset + scanned,
-                queue.min_offset,
-                queue.max_offset,
-                [],
-            )
-        return self._found(
-            queue, queue_offset + next_index, places, _physical(entries, next_index), is_behind
-        )
+            least, most = queue.min_offset, queue.max_offset
+            return ReadResult(ReadStatus.NO_MATCHED_MESSAGE, next_offset, least, most, [])
+        following = self._ahead.entries(queue, next_offset, 1).places
+        return self._found(queue, next_offset, places, sizes, following[0] if following else -1, is_behind)
+
+    def _stretches(self, queue: ConsumeQueue, queue_offset: int, count: int) -> Iterator[tuple[int, Entries]]:
+        """Up to `count` entries, some at a time: a queue offset, and the entries from there on."""
+        end = queue_offset + count
+        while queue_offset < end:
+            size = min(end - queue_offset, BLOCK_ENTRIES - queue_offset % BLOCK_ENTRIES)
+            entries = self._ahead.entries(queue, queue_offset, size)
+            if not entries.places:
+                break
+            yield queue_offset, entries
+            queue_offset += len(entries.places)
 
 
-def matching(entries: bytes, wanted: Collection[int], tags_may_be_elsewhere: bool = False) -> Sequence[int]:
-    """Which of the entries may be of a wanted tag, ascending.
+class _Sight:
+    """Records one after the other, out of one view for many of them."""
+
+    def __init__(self, log: CommitLog, is_behind: bool) -> None:
+        self._log = log
+        self._is_behind = is_behind
+        self._view: memoryview | None = None
+        self._start = self._end = 0
+
+    def record(self, place: int, size: int) -> bytes | memoryview:
+        view, at = self._view, place - self._start
+        if view is not None and at >= 0 and place + size <= self._end:
+            return view[at : at + size]
+        self._look_at(place)
+        if self._view is None or place + size > self._end:
+            return self._log.read(size, place)
+        return self._view[:size]
+
+    def _look_at(self, place: int) -> None:
+        self._start, self._end = place, min(place + _SCAN_VIEW_BYTES, self._log.end)
+        is_there = not self._is_behind and self._end > place >= self._log.start
+        self._view = self._log.view(self._end - place, place) if is_there else None
+
+
+def matching(
+    tags: Sequence[int], wanted: Collection[int], tags_may_be_elsewhere: bool = False
+) -> Iterator[int]:
+    """Which of the entries with these tag codes may be of a wanted tag, ascending.
 
     Hashes collide, so the consumer compares the tag itself; a broker only has to be right about what it
     leaves out. With `tags_may_be_elsewhere` (consumequeue_ext) a tag code can be an address: unknown.
     """
-    if len(wanted) <= _FIND_TAGS_MAX and not tags_may_be_elsewhere:
-        found = [index for tag in wanted for index in _with_tag(entries, tag)]
-        if len(wanted) > 1:
-            found.sort()
-        return found
-    tags = entries_struct(len(entries) // ENTRY_BYTES).unpack(entries)[2::3]
-    return [index for index, tag in enumerate(tags) if tag in wanted or tag <= _EXT_ADDRESS_MAX]
+    if len(wanted) == 1 and not tags_may_be_elsewhere:
+        return _with_tag(tags, *wanted)
+    least = _EXT_ADDRESS_MAX if tags_may_be_elsewhere else _NO_TAG_BELOW
+    return (index for index, tag in enumerate(tags) if tag in wanted or tag <= least)
 
 
-def _with_tag(entries: bytes, tag: int) -> list[int]:
-    """One tag by `find`: half the time of taking all entries apart."""
-    packed = _TAG.pack(tag)
-    found = []
-    at = entries.find(packed, _TAG_AT)
-    while at >= 0:
-        index, within = divmod(at, ENTRY_BYTES)
-        if within == _TAG_AT:
-            found.append(index)
-            at = entries.find(packed, at + ENTRY_BYTES)
-        else:
-            at = entries.find(packed, at + 1)
-    return found
-
-
-def _physical(entries: bytes, index: int) -> int:
-    """Where the record of an entry lies; -1 beyond the last entry."""
-    at = index * ENTRY_BYTES
-    physical: int = ENTRY.unpack_from(entries, at)[0] if at < len(entries) else -1
-    return physical
+def _with_tag(tags: Sequence[int], tag: int) -> Iterator[int]:
+    """One tag by `index`: a third of the time of looking at each."""
+    at, end = -1, len(tags)
+    with suppress(ValueError):
+        while at < end:
+            at = tags.index(tag, at + 1)
+            yield at
 
 
 def _runs(places: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], int]:

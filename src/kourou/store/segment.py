@@ -70,6 +70,10 @@ class Segment:
     def read(self, size: int, at: int) -> bytes:
         return (self._file or self.file()).pread(size, at)
 
+    def view(self, size: int, at: int) -> memoryview | None:
+        """As `read`, without a copy; None when it cannot be had so."""
+        return (self._file or self.file()).view(size, at)
+
     def write(self, data: bytes, at: int) -> None:
         assert at + len(data) <= self.size, f"{len(data)} bytes at {at} of a segment of {self.size}"
         self.file().pwrite(data, at)

@@ -33,13 +33,11 @@ class SegmentedFile:
         Raises StoreForeign at a name or a length that is none of ours, before anything is touched, and
         Corrupt at a gap. `size_option` is the setting to blame for a wrong length.
         """
-        names = [
-            name
-            for name in self._files.list(self.folder)
-            if not self._files.is_folder(f"{self.folder}/{name}")
-        ]
-        for name in names:
-            if len(name) != NAME_DIGITS or not name.isdecimal() or not name.isascii():
+        names = []
+        for name in self._files.list(self.folder):
+            if len(name) == NAME_DIGITS and name.isdecimal() and name.isascii():
+                names.append(name)
+            elif not self._files.is_folder(f"{self.folder}/{name}"):
                 raise StoreForeign(
                     f"{self.folder}/{name} is not a file of the store ({NAME_DIGITS} digits): move it away"
                 )
@@ -107,6 +105,15 @@ class SegmentedFile:
         first = segment.read(self.segment_bytes - within, within)
         return first + self.read(size - len(first), offset + len(first))
 
+    def view(self, size: int, offset: int) -> memoryview | None:
+        """Just these bytes, without a copy; None when they cannot be had so, then `read`. Not to be kept: it
+        would keep the file's blocks on the disk."""
+        within = offset % self.segment_bytes
+        segment = self._segments.get(offset - within)
+        if segment is None or within + size > self.segment_bytes:
+            return None
+        return segment.view(size, within)
+
     def write(self, data: bytes, offset: int) -> None:
         """Write all of `data`, into segments that exist or are made now."""
         for segment, at, part in self._parts(data, offset):
@@ -137,15 +144,18 @@ class SegmentedFile:
         Returns whether there was anything to forget.
         """
         later = [base for base in self._segments if base >= end and base > self.start]
-        for base in later:
-            self.drop(base)
+        self.drop_last(later)
         segment = self.segment_at(end)
         was_changed = segment is not None and segment.zero_from(end - segment.base)
         return was_changed or bool(later)
 
-    def drop(self, base: int) -> None:
-        """Remove one segment."""
-        self._files.remove(self.forget(base))
+    def drop_last(self, bases: list[int]) -> None:
+        """Remove these, the last ones there are: from the end, each removal on the disk before the next, so
+        that no power cut leaves a gap."""
+        for number, base in enumerate(sorted(bases, reverse=True)):
+            if number:
+                self._files.sync_folder(self.folder)
+            self._files.remove(self.forget(base))
 
     def forget(self, base: int) -> str:
         """Have one segment no more; returns the path of its file, which is still there."""

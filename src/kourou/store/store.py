@@ -27,11 +27,13 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from kourou.doors.clock import Clock
+from kourou.doors.failpoints import ARMED, reached
 from kourou.doors.files import Files, Lock, is_full, make_lasting_folder
 from kourou.errors import Busy, DiskFault, Refused, StoreLocked
 from kourou.protocol import properties as props
@@ -42,7 +44,7 @@ from kourou.protocol.properties import PROPERTIES_BYTES_MAX
 from kourou.store.checkpoint import Checkpointer, read_checkpoint
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import StoreConfig
-from kourou.store.consume_queue import ENTRY, ConsumeQueue, ConsumeQueues
+from kourou.store.consume_queue import ConsumeQueue, ConsumeQueues
 from kourou.store.dispatch import Dispatched, Dispatcher, Listener, Position, entry_tag
 from kourou.store.flush import (
     FLUSH_TIMEOUT,
@@ -54,7 +56,9 @@ from kourou.store.flush import (
     Waiters,
     failed,
     tell,
+    tell_stored,
 )
+from kourou.store.key_hashes import Keyed
 from kourou.store.key_index import KeyIndex
 from kourou.store.reading import Accepts, Reader, ReadResult, ReadStatus
 from kourou.store.recovery import (
@@ -84,9 +88,9 @@ IN_MEMORY_SHARE = 0.4
 RETRY_SECONDS = 1.0
 _PROPERTIES_MAX = PROPERTIES_BYTES_MAX - records.CRC_PROPERTY_BYTES - 1
 _HIDDEN = (PREPARED, ROLLED_BACK)
-_pack_entry = ENTRY.pack
 
 encode = records.encode
+encode_usual = records.encode_usual
 log = logging.getLogger(__name__)
 
 
@@ -119,6 +123,22 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     @property
     def end(self) -> int:
         return self.physical_offset + self.size
+
+
+Usual = tuple[tuple[str, int], bytes, bytes, int, int, int, int, int, int]
+"""A message with nothing unusual about it, for `Store.append_run`: topic and queue id; body; properties, that
+end in U+0002 and hold no CRC; where in these the unique id begins if that is all it is found by, else 0; tag
+code; flag; system flag, without transaction bits; born at; reconsume times. A bare tuple costs a tenth of a
+Draft."""
+
+
+class AppendedRun(NamedTuple):
+    """Where the messages of a run have their places."""
+
+    places: list[tuple[int, int]]
+    """Physical offset and queue offset of each that was taken."""
+    start: int
+    end: int
 
 
 class Store:
@@ -205,7 +225,6 @@ class Store:
         self._index = KeyIndex(config, self._files, clock, self._log, self._on_fault)
         self._index.load(checkpoint, is_clean)
         self._dispatcher = Dispatcher(found.position, self._listeners, self._index)
-        self._keep_keys = self._dispatcher.keyed.extend
         self._flusher = Flusher(self._log, config, clock, self._background, self._on_flushed, self._on_fault)
         self._checkpointer = Checkpointer(
             config,
@@ -242,11 +261,11 @@ class Store:
         """What was recovered is on the disk, and `abort` says that somebody is at work, before anything new
         is taken in."""
         if found.walked or not is_clean:
-            for segment in self._log.segments.segments_between(0, self._log.end):
+            for segment in self._log.segments.segments_between(found.start, self._log.end):
                 segment.file().sync()
             self._dispatcher.touched.update(found.changed)
-            if self._last_start >= 0:
-                self._checkpointer.write_now()
+            if found.is_rebuilt and self._last_start >= 0:
+                self._checkpointer.write_now()  # the former one no longer tells the truth about the queues
         abort = self._files.open(f"{self.config.root}/abort", create=True)
         abort.pwrite(str(os.getpid()).encode(), 0)
         abort.sync()
@@ -366,13 +385,71 @@ class Store:
         self._last_start = place
         if is_visible:
             queue.next_offset = queue_offset + 1
-            self._dispatcher.stage(queue, _pack_entry(place, size, tag))
-            self._keep_keys((queue, draft.properties, place))
-        elif draft.sys_flag & TRANSACTION_BITS != ROLLED_BACK:
-            self._keep_keys((queue, draft.properties, place))
+            self._dispatcher.stage(queue, place, size, tag)
+        if is_visible or draft.sys_flag & TRANSACTION_BITS != ROLLED_BACK:
+            keyed = (queue.topic_bytes, draft.properties, 0, place)
+            self._index.collect((keyed,), self._dispatcher.keys)
         if not self._is_scheduled:
             self._schedule()
         return Appended(place, size, queue_offset, store_ms)
+
+    def append_run(self, run: Iterable[Usual], born_hosts: Iterable[bytes], store_host: bytes) -> AppendedRun:
+        """As `append`, for usual messages one after the other: 2.6 us each instead of 4.5; bench: send 64x16.
+
+        Takes no more from the first on that is not usual after all (the first of its queue, or of a file) or
+        cannot be taken: `append` knows what to do with that one.
+        """
+        commit_log, dispatcher = self._log, self._dispatcher
+        start = at = commit_log.reserved
+        places: list[tuple[int, int]] = []
+        if self._is_blocked:
+            return AppendedRun(places, start, at)
+        queue_of, room_end, staged_queues = self._queues.table.get, commit_log.room_end, dispatcher.staged
+        store_ms = self._tick_ms or self._now_ms()
+        shape_of = records.host_shape
+        data: list[bytes] = []
+        keyed: list[Keyed] = []
+        for (key, body, properties, id_at, tag, flag, sys_flag, born_ms, reconsume_times), born_host in zip(
+            run, born_hosts, strict=False
+        ):
+            queue = queue_of(key)
+            if queue is None or not queue.topic_part:
+                break
+            queue_offset = queue.next_offset
+            record = encode_usual(
+                shape_of(born_host, store_host),
+                queue.topic_part,
+                key[1],
+                flag,
+                queue_offset,
+                at,
+                sys_flag,
+                born_ms,
+                born_host,
+                store_ms,
+                store_host,
+                reconsume_times,
+                body,
+                properties,
+            )
+            size = len(record)
+            if at + size > room_end:
+                break
+            queue.next_offset = queue_offset + 1
+            if not queue.staged:
+                staged_queues.append(queue)
+            queue.staged += (at, size, tag)
+            keyed.append((queue.topic_bytes, properties, id_at, at))
+            data.append(record)
+            places.append((at, queue_offset))
+            at += size
+        if places:
+            commit_log.stage_all(data, at)
+            self._index.collect(keyed, dispatcher.keys)
+            self._last_start = places[-1][0]
+            if not self._is_scheduled:
+                self._schedule()
+        return AppendedRun(places, start, at)
 
     def append_batch(self, drafts: Sequence[Draft]) -> list[Appended]:
         """Several messages of one queue, side by side in one file, with consecutive offsets; all or none."""
@@ -387,8 +464,10 @@ class Store:
         for draft, each in zip(drafts, appended, strict=True):
             queue = self._queue_for(draft)
             queue.next_offset += 1
-            self._dispatcher.stage(queue, self._entry(draft, each.physical_offset, each.size, store_ms))
-            self._keep_keys((queue, draft.properties, each.physical_offset))
+            tag = self._tag(draft, store_ms)
+            self._dispatcher.stage(queue, each.physical_offset, each.size, tag)
+            keyed = (queue.topic_bytes, draft.properties, 0, each.physical_offset)
+            self._index.collect((keyed,), self._dispatcher.keys)
             self._last_start = each.physical_offset
         if not self._is_scheduled:
             self._schedule()
@@ -436,11 +515,10 @@ class Store:
             )
         return self._log.place_for(size)
 
-    def _entry(self, draft: Draft, at: int, size: int, store_ms: int) -> bytes:
-        tag = draft.tags_code
-        if tag is None:
-            tag = entry_tag(draft.topic, draft.properties, store_ms, self.config.delay_levels_ms)
-        return ENTRY.pack(at, size, tag)
+    def _tag(self, draft: Draft, store_ms: int) -> int:
+        if draft.tags_code is not None:
+            return draft.tags_code
+        return entry_tag(draft.topic, draft.properties, store_ms, self.config.delay_levels_ms)
 
     def _schedule(self) -> None:
         self._is_scheduled = True
@@ -469,6 +547,8 @@ class Store:
         self.tick += 1
         if self._log.reserved == self._log.end:
             return
+        if ARMED:
+            reached("before-append-buffer")
         try:
             self._log.write()
         except OSError as error:
@@ -488,7 +568,7 @@ class Store:
             self._advance()
         if self._waiting:
             waiting, self._waiting = self._waiting, []
-            tell(waiting, OK)
+            tell_stored(waiting)
 
     def _roll_back(self, error: OSError | DiskFault) -> None:
         """Nothing of this tick was stored: its offsets are free again, and whoever waits hears of it."""
@@ -505,7 +585,8 @@ class Store:
         space = self._files.space(self.config.root)
         used = 100 * space.used / max(1, space.used + space.free)
         remark = (
-            f"the disk of {self.config.root} is full ({used:.0f} % used, {space.free} bytes free): "
+            f"the disk of {self.config.root} is full ({used:.0f} % used, "
+            f"{self.config.disk_warning_percent} % allowed, {space.free} bytes free): "
             f"{os.strerror(error.errno or errno.ENOSPC)}; free some space, sending resumes by itself"
         )
         if self._refusal is None:
@@ -601,7 +682,7 @@ class Store:
         """
         queue = self._queues.table.get((topic, queue_id))
         if queue is None:
-            return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
+            return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [])
         return self._reader.read(queue, queue_offset, count_max, bytes_max, wanted, accepts)
 
     def entries(self, topic: str, queue_id: int, queue_offset: int, count: int) -> bytes:
@@ -613,7 +694,7 @@ class Store:
         """What came after the last checkpoint of a folder that was not closed, in the order of the log; after
         a clean stop nothing. For those who keep things in pairs: a power cut may have parted them."""
         if self._unclean_from is not None:
-            yield from records_from(self.config, self._log, self._unclean_from)
+            yield from records_from(self.config, self._log, self._unclean_from, is_verified=True)
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The visible record that begins there; None when there is none."""

@@ -137,6 +137,19 @@ class PendingTimers:
             times.append(self._far_slots[0] * SLOT_MS - AHEAD_MS)
         return min(times, default=None)
 
+    def places(self) -> array[int]:
+        """Where in the log those lie who wait, in no order."""
+        places = array("q", [key & _PLACE_MASK for key in self._near])
+        for pairs in self._far.values():
+            places.extend(pairs[1::2])
+        places.extend(self._moving[self._moved + 1 :: 2])
+        return places
+
+    @property
+    def first_ms(self) -> int | None:
+        """When the first one of those that are near is due."""
+        return self._near[0] >> _PLACE_BITS if self._near else None
+
     @property
     def floor(self) -> int | None:
         """No pending timer is before this key."""

@@ -15,6 +15,10 @@ def test_it_serves_what_it_says(world: BrokerWorld) -> None:
     assert world.start().handled_codes == {
         RequestCode.SEND_MESSAGE,
         RequestCode.SEND_MESSAGE_V2,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_TIMER_CHECK_POINT,
+        RequestCode.GET_TIMER_METRICS,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
         RequestCode.SEND_BATCH_MESSAGE,
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,

@@ -10,6 +10,7 @@ from kourou.broker.offsets import CommittedOffsets
 from kourou.broker.state_file import StateFile
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Busy
+from tests.unit.store.folder import Later
 
 
 def offsets_on(files: SimulatedFiles) -> CommittedOffsets:
@@ -53,6 +54,24 @@ def test_nothing_is_written_when_nothing_was_committed() -> None:
     offsets.commit("billing", "orders", 0, 5)
     offsets.save(0)
     assert not files.exists("config/consumerOffset.json")
+
+
+def test_a_save_in_the_background_that_failed_is_tried_again() -> None:
+    files, thread = SimulatedFiles(), Later()
+    heard: list[BaseException] = []
+    offsets = offsets_on(files)
+    offsets.commit("billing", "orders", 0, 5)
+    files.fail("sync", error=errno.ENOSPC)
+    offsets.save_later(0, thread.background, heard.append)
+    thread.run()
+    assert [type(error) for error in heard] == [Busy]
+    offsets.save_later(0, thread.background, heard.append)
+    offsets.commit("billing", "orders", 0, 6)  # after what is being saved
+    thread.run()
+    assert offsets_on(files).get("billing", "orders", 0) == 5
+    offsets.save(0)
+    assert offsets_on(files).get("billing", "orders", 0) == 6
+    assert len(heard) == 1
 
 
 def test_a_save_that_failed_is_tried_again() -> None:

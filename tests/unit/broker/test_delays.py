@@ -87,6 +87,8 @@ def test_levels_are_as_configured_and_the_last_one_is_the_most(
     peer = world.connect()
     delayed(peer, level)
     assert max_offset(peer, SCHEDULE_TOPIC, min(level, 3) - 1) == 1
+    [record] = peer.records(SCHEDULE_TOPIC, min(level, 3) - 1)
+    assert record.find(b"DELAY") == b"%d" % min(level, 3)
     world.pass_time(seconds - 0.1, step=seconds / 10)
     assert max_offset(world.connect(), "orders") == 0
     world.pass_time(1.1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.broker.filters import TAGS_MAX, is_tag_expression, tag_codes
+from kourou.broker.filters import TAGS_MAX, is_tag_expression, make_filter, tag_codes
 from kourou.errors import Refused
 from kourou.protocol.codes import ResponseCode
+from kourou.protocol.record import encode, pack_host
 
 
 @pytest.mark.parametrize("expression", [None, "", "*"])
@@ -39,3 +40,31 @@ def test_a_missing_expression_type_means_tag() -> None:
     assert is_tag_expression("")
     assert is_tag_expression("TAG")
     assert not is_tag_expression("SQL92")
+
+
+def test_an_sql_expression_is_right_about_each_message_however_many_came_before() -> None:
+    one = make_filter("SQL92", "n > 3 OR n IS NULL").accepts
+    two = make_filter("SQL92", "n > 3 AND k = 'x'").accepts
+    assert one is not None
+    assert two is not None
+    for number in [*range(600), 2, 5, None]:
+        for k in (b"x", b"y"):
+            text = (b"" if number is None else b"n\x01%d\x02" % number) + b"k\x01%b\x02" % k
+            record = memoryview(record_with(text))
+            assert one(record) == (number is None or number > 3)
+            assert two(record) == (number is not None and number > 3 and k == b"x")
+
+
+def test_a_damaged_record_matches_no_sql_expression() -> None:
+    accepts = make_filter("SQL92", "n IS NULL").accepts
+    assert accepts is not None
+    record = record_with(b"")
+    assert accepts(record)
+    assert not accepts(record[:-1])
+    assert not accepts(record[:40])
+    assert not accepts(bytes(len(record)))
+
+
+def record_with(properties: bytes) -> bytes:
+    host = pack_host("127.0.0.1", 1)
+    return encode(b"T", 0, 0, 0, 0, 0, 0, host, 0, host, 0, 0, b"body", properties, True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou.broker.long_poll import SWEEP_SECONDS, LongPoll, Waiting
+from kourou.broker.long_poll import HOLD_SECONDS, SWEEP_SECONDS, LongPoll, Waiting
 from kourou.doors.clock import SimulatedClock
 
 
@@ -12,6 +12,7 @@ class Reader:
     def __init__(self, *, ready: bool = False) -> None:
         self.ready = ready
         self.gone = False
+        self.has_room = True
         self.asked: list[bool] = []
 
     def retry(self, last: bool) -> bool:
@@ -19,7 +20,7 @@ class Reader:
         return last or self.ready
 
     def waiting(self, deadline: float) -> Waiting:
-        return Waiting(deadline, self.retry, lambda: self.gone)
+        return Waiting(deadline, self.retry, lambda: self.gone, lambda: self.has_room)
 
 
 def test_a_reader_is_asked_again_when_its_queue_gets_a_message() -> None:
@@ -87,3 +88,50 @@ def test_stopping_answers_everybody_who_still_waits() -> None:
     poll.stop()
     assert [reader.asked for reader in readers] == [[True], [True]]
     assert len(poll) == 0
+
+
+def test_a_reader_without_room_for_an_answer_is_asked_once_it_has_some() -> None:
+    clock = SimulatedClock()
+    poll = LongPoll(clock)
+    slow, quick = Reader(ready=True), Reader(ready=True)
+    slow.has_room = False
+    poll.park("orders", 0, slow.waiting(15))
+    poll.park("orders", 0, quick.waiting(15))
+    poll.wake("orders", 0)
+    assert (slow.asked, quick.asked) == ([], [False])
+    clock.advance(3 * HOLD_SECONDS)
+    assert slow.asked == []
+    slow.has_room = True
+    clock.advance(HOLD_SECONDS)
+    assert slow.asked == [False]
+    assert len(poll) == 0
+    slow.has_room = False
+    clock.advance(1)
+    assert slow.asked == [False]
+
+
+def test_a_reader_whose_time_is_up_is_answered_when_there_is_room() -> None:
+    clock = SimulatedClock()
+    poll = LongPoll(clock)
+    poll.start()
+    reader = Reader()
+    reader.has_room = False
+    poll.park("orders", 0, reader.waiting(1))
+    clock.advance(5)
+    assert reader.asked == []
+    reader.has_room = True
+    clock.advance(SWEEP_SECONDS)
+    assert reader.asked == [True]
+
+
+def test_nobody_is_asked_any_more_by_a_poll_that_was_stopped() -> None:
+    clock = SimulatedClock()
+    poll = LongPoll(clock)
+    reader = Reader(ready=True)
+    reader.has_room = False
+    poll.park("orders", 0, reader.waiting(15))
+    poll.wake("orders", 0)
+    poll.stop()
+    assert reader.asked == [True]
+    clock.advance(1)
+    assert reader.asked == [True]

@@ -10,6 +10,7 @@ from kourou.broker.state_file import StateFile
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Busy, Corrupt, DiskFault, StoreError
 from kourou.protocol.bodies import ConsumerOffsets, TopicConfig, TopicTable
+from tests.unit.store.folder import Later
 
 PATH = "store/config/consumerOffset.json"
 
@@ -103,3 +104,36 @@ def test_a_file_that_may_not_be_read_is_not_replaced_by_an_older_one() -> None:
     files.fail("open", error=errno.EACCES)
     with pytest.raises(StoreError, match=r"config/topics.json cannot be read: Permission denied"):
         file.load(TopicTable)
+
+
+def test_what_is_saved_later_is_the_state_of_the_moment_it_was_asked_for() -> None:
+    file, thread = StateFile(disk(), PATH), Later()
+    told: list[BaseException | None] = []
+    state = offsets(1)
+    file.save_later(state, thread.background, told.append)
+    state.offset_table["orders@billing"][0] = 2
+    assert file.load(ConsumerOffsets) is None
+    thread.run()
+    assert file.load(ConsumerOffsets) == offsets(1)
+    assert told == [None]
+
+
+def test_an_older_state_never_takes_the_place_of_a_newer_one() -> None:
+    file, thread = StateFile(disk(), PATH), Later()
+    told: list[BaseException | None] = []
+    file.save_later(offsets(1), thread.background, told.append)
+    file.save_later(offsets(2), thread.background, told.append)
+    file.save(offsets(3))
+    thread.run()
+    assert file.load(ConsumerOffsets) == offsets(3)
+    assert told == [None, None]
+
+
+def test_saving_later_on_a_full_disk_tells_so() -> None:
+    files, thread = disk(), Later()
+    told: list[BaseException | None] = []
+    file = StateFile(files, PATH)
+    files.fail("sync", error=errno.ENOSPC)
+    file.save_later(offsets(1), thread.background, told.append)
+    thread.run()
+    assert [type(error) for error in told] == [Busy]

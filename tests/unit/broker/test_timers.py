@@ -517,6 +517,7 @@ def test_a_handle_that_cannot_be_is_refused(
     text = handle if isinstance(handle, str) else handle.encode()
     reply = recall(recalling, text, topic)
     assert (reply.code, words in (reply.remark or "")) == (code, True), reply.remark
+    assert reply.fields == {"MSG_REGION": "DefaultRegion"}
 
 
 def test_recalls_are_for_those_who_switched_them_on(world: BrokerWorld, peer: Peer) -> None:

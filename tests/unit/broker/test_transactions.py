@@ -13,7 +13,7 @@ from kourou.protocol import message_id
 from kourou.protocol.bodies import HeartbeatData, ProducerData
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command, request
-from kourou.protocol.headers import EndTransaction
+from kourou.protocol.headers import EndTransaction, ResumeCheck
 from kourou.protocol.names import DISCARDED_HALF_TOPIC, HALF_DONE_TOPIC, HALF_TOPIC, TRANSACTION_GROUP
 from kourou.protocol.record import Record, decode_all, pack_host
 from tests.unit.broker.broker_world import BrokerWorld, Peer, send
@@ -371,6 +371,23 @@ def test_a_late_end_by_its_first_place_ends_the_copy(started: BrokerWorld, produ
     assert orders(producer) == [b"paid"]
 
 
+def test_a_question_counts_itself_and_readers_see_no_notes_of_ours(
+    started: BrokerWorld, producer: Peer
+) -> None:
+    prepare(started, producer)
+    started.pass_time(2 * CHECK_SECONDS + 1)
+    asked = checks(producer)
+    for number, check in enumerate(asked, 1):
+        [told] = decode_all(check.body)
+        assert told.find(b"TRANSACTION_CHECK_TIMES") == b"%d" % number
+        assert told.find(b"WAIT") == b"false"
+        assert told.find(b"TRAN_PREPARED_QUEUE_OFFSET") is None
+    assert end(producer, asked_about(asked[-1]), COMMIT, from_check=True).code == 0
+    [record] = producer.records("orders", 1)
+    assert record.find(b"TRANSACTION_CHECK_TIMES") == b"2"
+    assert record.find(b"TRAN_PREPARED_QUEUE_OFFSET") is None
+
+
 def test_nobody_is_asked_for_ever(world: BrokerWorld, caplog: pytest.LogCaptureFixture) -> None:
     world.start(transaction_checks_max=3, transaction_check_interval_ms=10_000)
     world.make_topic("orders")
@@ -609,3 +626,76 @@ def test_marks_of_apache_5_are_read(started: BrokerWorld, producer: Peer) -> Non
     producer = producer_of(started)
     assert [end(producer, half, COMMIT).code for half in halves] == [1, 1, 0, 1]
     assert done_offsets(stored(started, HALF_DONE_TOPIC)[0]) == [0, 1, 3]
+
+
+# ------------------------------------------------------------------------------------------------- resuming
+
+
+def discard(world: BrokerWorld, producer: Peer) -> Record:
+    """A transaction that nobody knew anything about, and was given up."""
+    prepare(world, producer, b"forgotten", UNIQ_KEY="A1")
+    world.pass_time(3 * CHECK_SECONDS)
+    [discarded] = stored(world, DISCARDED_HALF_TOPIC)
+    checks(producer)
+    return discarded
+
+
+def resume(peer: Peer, offset_id: str | None) -> Command:
+    return peer.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheck(offset_id, DISCARDED_HALF_TOPIC))
+
+
+def test_a_discarded_transaction_can_be_asked_about_again(world: BrokerWorld) -> None:
+    world.start(transaction_checks_max=1)
+    world.make_topic("orders")
+    producer = producer_of(world)
+    discarded = discard(world, producer)
+    reply = resume(producer, discarded.offset_id())
+    assert reply.code == 0, reply.remark
+    world.pass_time(CHECK_SECONDS)
+    [check] = checks(producer)
+    assert end(producer, asked_about(check), COMMIT, from_check=True).code == 0
+    assert orders(producer) == [b"forgotten"]
+
+
+def test_a_resumed_transaction_survives_a_kill(world: BrokerWorld) -> None:
+    world.start(transaction_checks_max=1)
+    world.make_topic("orders")
+    producer = producer_of(world)
+    resume(producer, discard(world, producer).offset_id())
+    world.crash()
+    world.start(transaction_checks_max=1)
+    world.make_topic("orders")
+    producer = producer_of(world)
+    world.pass_time(CHECK_SECONDS)
+    [check] = checks(producer)
+    assert end(producer, asked_about(check), ROLLBACK, from_check=True).code == 0
+    assert orders(producer) == []
+
+
+def test_a_transaction_that_is_open_is_not_resumed_twice(world: BrokerWorld) -> None:
+    world.start(transaction_checks_max=1)
+    world.make_topic("orders")
+    producer = producer_of(world)
+    discarded = discard(world, producer)
+    assert resume(producer, discarded.offset_id()).code == 0
+    again = resume(producer, discarded.offset_id())
+    assert again.code == 1
+    assert "is open already" in (again.remark or "")
+
+
+def test_only_what_was_discarded_can_be_resumed(world: BrokerWorld) -> None:
+    world.start(transaction_checks_max=1)
+    world.make_topic("orders")
+    producer = producer_of(world)
+    producer.send("orders", b"an ordinary one", queue_id=1)
+    [ordinary] = stored(world, "orders", 1)
+    for offset_id, words in (
+        (ordinary.offset_id(), f"no message of topic {DISCARDED_HALF_TOPIC}"),
+        ("7F00000100002A9F00000000000F4240", f"no message of topic {DISCARDED_HALF_TOPIC}"),
+        ("nonsense", "msgId"),
+        (None, "msgId"),
+    ):
+        reply = resume(producer, offset_id)
+        assert reply.code == 1
+        assert words in (reply.remark or "")
+    assert stored(world, HALF_TOPIC) == []

@@ -1,4 +1,4 @@
-"""The way to the disk: the real one and the simulated one do the same."""
+"""The way to the disk: the real one, the one in memory and the simulated one do the same."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 
 from kourou.doors.files import Files, RealFile, RealFiles, is_full, make_lasting_folder
+from kourou.doors.memory_files import MemoryFiles
 from kourou.doors.simulated_files import SimulatedFiles
 
 
-@pytest.fixture(params=["real", "simulated"])
+@pytest.fixture(params=["real", "memory", "simulated"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
     """A disk and an empty folder on it."""
     if request.param == "real":
         return RealFiles(), str(tmp_path)
-    files = SimulatedFiles()
+    files = MemoryFiles() if request.param == "memory" else SimulatedFiles()
     files.make_folders("/tmp/folder")
     return files, "/tmp/folder"
 

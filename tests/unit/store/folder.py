@@ -41,7 +41,7 @@ def at_once(job: Callable[[], None], done: Callable[[BaseException | None], None
     error: BaseException | None = None
     try:
         job()
-    except OSError as failure:
+    except Exception as failure:
         error = failure
     done(error)
 

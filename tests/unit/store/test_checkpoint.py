@@ -13,6 +13,7 @@ from kourou.doors.clock import SimulatedClock
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import StoreForeign
 from kourou.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from kourou.store.recovery import PREPARED
 from tests.unit.store.folder import ROOT, Later, bodies_of, draft, fill, store_on
 
 
@@ -180,3 +181,22 @@ def test_closing_syncs_all_queues_at_once() -> None:
     files.sync_all = counted  # type: ignore[method-assign]
     store.close()
     assert asked == [300 * 3]  # the file, its folder and that of its topic
+
+
+def test_a_checkpoint_never_runs_ahead_of_the_log_on_the_disk() -> None:
+    """Also while a sync of the log is under way that covers less than the checkpoint would, and when no queue
+    has to be synced in between: half messages are in none."""
+    files, clock, thread = SimulatedFiles(), SimulatedClock(), Later()
+    store = store_on(
+        files, clock=clock, background=thread.background, checkpoint_least_bytes=1, flush_least_pages=0
+    )
+    seen = 0
+    for _ in range(40):
+        store.append(draft(b"half", sys_flag=PREPARED))
+        clock.advance(0.6)
+        if thread.work:
+            thread.run_one()
+        end = read_checkpoint(files, f"{ROOT}/checkpoint").end
+        assert end <= store.flushed
+        seen = max(seen, end)
+    assert seen > 0

@@ -10,8 +10,8 @@ from kourou.store.consume_queue import ENTRY, ConsumeQueue, ConsumeQueues, is_fo
 from tests.unit.store.folder import config
 
 
-def queue_on(files: SimulatedFiles) -> ConsumeQueue:
-    queues = ConsumeQueues(config(), files)
+def queue_on(files: SimulatedFiles, entries_each: int = 50) -> ConsumeQueue:
+    queues = ConsumeQueues(config(consume_queue_segment_entries=entries_each), files)
     queues.load()
     return queues.get_or_make("T", 0)
 
@@ -103,6 +103,50 @@ def test_what_lies_behind_the_last_entry_is_zeroed() -> None:
     assert files.read("/data/store/consumequeue/T/0/00000000000000001000") == entries(500, 20).ljust(
         1000, b"\0"
     )
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("stale", [b"", ENTRY.pack(9_999, 7, 7)])
+def test_a_short_queue_is_the_same_looked_at_ahead_or_not(lost: int, stale: bytes) -> None:
+    """Four entries are believed; of the three behind them some are lost, or are not what they should be."""
+    files = SimulatedFiles()
+    written = entries(0, 7 - lost) + stale
+    queue_on(files).append(written)
+    again = queue_on(files)
+    again.recover(trusted=40)
+    assert again.max_offset == 4
+    again.restore(entries(40, 3), may_have_copies=False)
+    again.zero_tail()
+    again.correct_min(10)
+    again.loaded()
+    assert (again.min_offset, again.max_offset, again.end_physical) == (1, 7, 70)
+    assert files.read("/data/store/consumequeue/T/0/00000000000000000000") == entries(0, 7).ljust(1000, b"\0")
+
+
+def test_a_short_queue_that_is_as_it_should_be_is_opened_once_and_never_written() -> None:
+    files = SimulatedFiles()
+    queue_on(files).append(entries(0, 7))
+    before = dict(files.counts)
+    again = queue_on(files)
+    again.recover(trusted=40)
+    again.restore(entries(40, 3), may_have_copies=False)
+    assert not again.zero_tail()
+    again.correct_min(0)
+    assert again.max_offset == 7
+    counts = {name: count - before.get(name, 0) for name, count in files.counts.items()}
+    assert (counts["open"], counts["pread"], counts["pwrite"]) == (1, 1, 0)
+
+
+def test_a_page_of_entries_with_something_far_behind_it_is_not_taken_for_all() -> None:
+    files = SimulatedFiles()
+    queue_on(files, 500).append(entries(0, 3))
+    path = "/data/store/consumequeue/T/0/00000000000000000000"
+    files.open(path).pwrite(entries(9_000, 1), 8_000)
+    again = queue_on(files, 500)
+    again.recover(trusted=1 << 40)
+    assert again.max_offset == 3
+    assert again.zero_tail()
+    assert files.read(path).rstrip(b"\0") == entries(0, 3).rstrip(b"\0")
 
 
 def test_the_beginning_follows_the_log() -> None:

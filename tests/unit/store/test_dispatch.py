@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from kourou.doors.simulated_files import SimulatedFiles
-from kourou.store.consume_queue import ENTRY, ConsumeQueues
+from kourou.store.consume_queue import ConsumeQueues
 from kourou.store.dispatch import Dispatched, Dispatcher, Position, entry_tag
 from tests.unit.store.folder import config
 
@@ -29,7 +29,7 @@ def test_batches_wait_for_their_end_and_come_in_order(queues: ConsumeQueues) -> 
     dispatcher = Dispatcher(Position(0, -1, 0), [heard.append])
     queue = queues.get_or_make("T", 0)
     for number in range(3):
-        dispatcher.stage(queue, ENTRY.pack(number * 100, 100, number))
+        dispatcher.stage(queue, number * 100, 100, number)
         dispatcher.seal(Position(number * 100 + 100, number * 100, 1000 + number))
     dispatcher.advance(99)
     assert (queue.max_offset, dispatcher.is_behind) == (0, True)
@@ -46,7 +46,7 @@ def test_dropped_entries_give_their_offsets_back(queues: ConsumeQueues) -> None:
     queue = queues.get_or_make("T", 0)
     for _ in range(3):
         queue.next_offset += 1
-        dispatcher.stage(queue, ENTRY.pack(0, 100, 0))
+        dispatcher.stage(queue, 0, 100, 0)
     dispatcher.drop_staged()
     assert (queue.next_offset, queue.staged, dispatcher.is_behind) == (0, [], False)
 
@@ -57,7 +57,7 @@ def test_a_queue_that_cannot_be_written_is_tried_again_without_doing_the_others_
     dispatcher = Dispatcher(Position(0, -1, 0))
     first, second = queues.get_or_make("T", 0), queues.get_or_make("U", 0)
     for queue in (first, second):
-        dispatcher.stage(queue, ENTRY.pack(0, 100, 0))
+        dispatcher.stage(queue, 0, 100, 0)
     dispatcher.seal(Position(100, 0, 1))
     files.fail("pwrite", after=1, error=errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):
@@ -71,7 +71,7 @@ def test_entries_of_a_deleted_topic_are_not_written(queues: ConsumeQueues) -> No
     dispatcher = Dispatcher(Position(0, -1, 0))
     gone, kept = queues.get_or_make("T", 0), queues.get_or_make("U", 0)
     for queue in (gone, kept):
-        dispatcher.stage(queue, ENTRY.pack(0, 100, 0))
+        dispatcher.stage(queue, 0, 100, 0)
     dispatcher.seal(Position(100, 0, 1))
     dispatcher.forget_topic([gone])
     dispatcher.advance(100)

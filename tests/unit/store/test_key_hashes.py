@@ -6,12 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.protocol.java_hash import java_hash
-from kourou.store.key_hashes import KeyHashes, TopicKeys, key_hash
+from kourou.store.key_hashes import KeyHashes, Keys, TopicKeys, key_hash
 
 
-class Queue:
-    def __init__(self, topic: bytes) -> None:
-        self.topic_bytes = topic
+def collected(
+    hashes: KeyHashes, topic: str, properties: bytes, id_at: int = 0
+) -> tuple[list[int], list[int]]:
+    keys = Keys([], [])
+    hashes.collect([(topic.encode(), properties, id_at, 7)], keys)
+    return keys.hashes, keys.places
 
 
 def plain(topic: str, key: str) -> int:
@@ -48,8 +51,8 @@ def test_the_fast_way_gives_what_java_does(topic: str, unique_id: str | None, ke
         assert TopicKeys(topic.encode()).of(properties.encode()) == expected
         for hashes in (KeyHashes(), REMEMBERING):
             for _ in range(2):  # the second time from memory
-                keyed = [Queue(topic.encode()), properties.encode(), 7]
-                assert hashes.of(keyed) == (expected, [7] * len(expected))
+                found = collected(hashes, topic, properties.encode())
+                assert found == (expected, [7] * len(expected))
 
 
 REMEMBERING = KeyHashes()
@@ -57,11 +60,18 @@ REMEMBERING = KeyHashes()
 
 def test_an_entry_that_only_ends_like_a_key_is_none() -> None:
     assert TopicKeys(b"T").of(b"MY_UNIQ_KEY\x01x\x02MYKEYS\x01y\x02") == []
-    keyed = [Queue(b"T"), b"MY_UNIQ_KEY\x01" + b"A" * 32 + b"\x02MYKEYS\x01y\x02", 7]
-    assert KeyHashes().of(keyed) == ([], [])
+    properties = b"MY_UNIQ_KEY\x01" + b"A" * 32 + b"\x02MYKEYS\x01y\x02"
+    assert collected(KeyHashes(), "T", properties) == ([], [])
 
 
 def test_of_two_unique_ids_the_later_counts() -> None:
     first, second = "A" * 32, "B" * 32
     properties = f"UNIQ_KEY\x01{first}\x02UNIQ_KEY\x01{second}\x02".encode()
-    assert KeyHashes().of([Queue(b"T"), properties, 0])[0] == [plain("T", second)]
+    assert collected(KeyHashes(), "T", properties)[0] == [plain("T", second)]
+
+
+def test_a_unique_id_whose_place_is_known_is_all_there_is_to_find() -> None:
+    unique_id = "7F0000010000A4714E0E2F2A00000012"
+    properties = f"TAGS\x01a\x02UNIQ_KEY\x01{unique_id}\x02KEYS\x01k\x02".encode()
+    for _ in range(2):  # the second time from memory
+        assert collected(REMEMBERING, "T", properties, 16)[0][:1] == [plain("T", unique_id)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kourou.doors.files import RealFiles
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.protocol.java_hash import java_hash
 from kourou.protocol.record import decode_all
@@ -37,7 +39,7 @@ def test_offsets_outside_the_queue_say_where_to_go_on() -> None:
         6: (ReadStatus.OFFSET_OVERFLOW_BADLY, 5, 0, 5, 0),
         99: (ReadStatus.OFFSET_OVERFLOW_BADLY, 5, 0, 5, 0),
     }
-    assert store.read("T", 1, 3).status is ReadStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.read("T", 1, 3).status is ReadStatus.NO_MESSAGE_IN_QUEUE
     assert store.read("nobody", 0, 0).next_offset == 0
 
 
@@ -134,7 +136,7 @@ def test_entries_whose_records_are_gone_are_skipped() -> None:
     store = store_on(SimulatedFiles())
     fill(store, 60)
     queue = store._queues.table["T", 0]
-    store._log.segments.drop(0)
+    store._log.segments.forget(0)
     result = store.read("T", 0, 0, 8)
     assert (result.status, result.next_offset) == (ReadStatus.MESSAGE_WAS_REMOVING, 8)
     queue.correct_min(store.start)
@@ -145,7 +147,7 @@ def test_entries_whose_records_are_gone_are_skipped() -> None:
 def test_a_missing_queue_file_sends_the_reader_to_the_next() -> None:
     store = store_on(SimulatedFiles())
     fill(store, 120)
-    store._queues.table["T", 0].segments.drop(1000)
+    store._queues.table["T", 0].segments.forget(1000)
     result = store.read("T", 0, 60)
     assert (result.status, result.next_offset) == (ReadStatus.OFFSET_FOUND_NULL, 100)
 
@@ -164,14 +166,87 @@ def test_with_tags_kept_elsewhere_unknown_ones_are_let_through() -> None:
     assert files.exists(log_path())
 
 
+@given(st.lists(st.integers(-3, 3), max_size=60), st.sets(st.integers(-4, 4), max_size=6))
+def test_entries_are_matched_as_by_looking_at_each(tags: list[int], wanted: set[int]) -> None:
+    expected = [index for index, tag in enumerate(tags) if tag in wanted]
+    assert list(matching(tags, wanted)) == expected
+    assert list(matching(tags, wanted, True)) == expected
+
+
+def outcome(result: ReadResult) -> tuple[object, ...]:
+    return (
+        *(result.status, result.next_offset, result.min_offset, result.max_offset, result.count),
+        *(result.is_behind, b"".join(result.messages)),
+    )
+
+
+@settings(max_examples=60)
 @given(
-    st.lists(st.tuples(st.integers(0, 1 << 62), st.integers(1, 1 << 30), st.integers(-3, 3)), max_size=60),
-    st.sets(st.integers(-4, 4), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 600)), max_size=80),
+    st.lists(
+        st.tuples(
+            *(st.integers(0, 60), st.integers(0, 40), st.sampled_from([300, 3000, 1 << 31])),
+            *(st.sampled_from([None, {1}, {1, 2}, {0, 1, 2, 3, 4, 5}]), st.booleans()),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.sampled_from([0, 5000]),
 )
-def test_entries_are_matched_as_by_looking_at_each(
-    entries: list[tuple[int, int, int]], wanted: set[int]
+def test_records_seen_are_the_records_read(
+    messages: list[tuple[int, int, int]],
+    reads: list[tuple[int, int, int, set[int] | None, bool]],
+    in_memory_bytes: int,
 ) -> None:
-    packed = b"".join(ENTRY.pack(*entry) for entry in entries)
-    expected = [index for index, entry in enumerate(entries) if entry[2] in wanted]
-    assert list(matching(packed, wanted)) == expected
-    assert list(matching(packed, wanted, True)) == expected
+    files = SimulatedFiles()
+    store = store_on(
+        files, in_memory_bytes=in_memory_bytes, commit_log_segment_bytes=8192, scan_entries_max=20
+    )
+    for queue_id, tag, size in messages:
+        store.append(draft(bytes([tag]) * size, queue_id=queue_id, tags_code=tag))
+    for queue_offset, count_max, bytes_max, wanted, is_asked in reads:
+        accepts = (lambda record: len(record) % 2 == 0) if is_asked else None
+        arguments = ("T", 0, queue_offset, count_max, bytes_max, wanted, accepts)
+        seen = outcome(store.read(*arguments))
+        files.fail("view", times=1 << 60)
+        assert outcome(store.read(*arguments)) == seen
+        files.fail("view", times=0)
+
+
+def test_records_are_seen_without_a_read_each() -> None:
+    files = SimulatedFiles()
+    store = store_on(files, commit_log_segment_bytes=1 << 20)
+    for _ in range(20):
+        store.append(draft())
+        store.append(draft(queue_id=1))
+    reads = files.counts.get("pread", 0)
+    assert store.read("T", 0, 0).count == 20
+    assert files.counts["pread"] - reads == 1  # the entries
+    assert store.read("T", 0, 0, wanted={java_hash("TagA")}, accepts=lambda record: True).count == 20
+    assert files.counts["pread"] - reads == 2
+
+
+def test_a_disk_that_fails_is_told_by_the_read_and_not_by_a_view() -> None:
+    files = SimulatedFiles()
+    store = store_on(files)
+    fill(store, 3)
+    files.fail("view", times=10)
+    assert store.read("T", 0, 0).count == 3
+    files.fail("pread", after=1)
+    with pytest.raises(OSError, match="Input/output error"):
+        store.read("T", 0, 0)
+
+
+def test_a_segment_that_goes_takes_its_views_along(tmp_path: Path) -> None:
+    files = RealFiles()
+    store = store_on(files, root=str(tmp_path), commit_log_segment_bytes=8192)
+    for number in range(30):
+        store.append(draft(b"%d" % number * 300))
+        store.append(draft(queue_id=1))
+    seen = store.read("T", 0, 0, 3)
+    assert (seen.count, len(files._windows)) == (3, 1)
+    files.remove(store._log.segments.forget(store._log.segments.bases[0]))
+    assert len(files._windows) == 0  # or its blocks would stay on the disk
+    assert bodies(seen) == [b"%d" % number * 300 for number in range(3)]
+    assert store.read("T", 0, 0, 3).status is ReadStatus.MESSAGE_WAS_REMOVING
+    store.close()

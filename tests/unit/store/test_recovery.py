@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
+from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Corrupt
@@ -72,6 +74,36 @@ def test_a_torn_tail_is_cut_and_its_bytes_are_zeroed() -> None:
     assert bodies_of(again) == [*sent, b"new"]
 
 
+def test_an_entry_of_a_lost_record_does_not_come_back_for_another_one() -> None:
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock, checkpoint_least_bytes=1)
+    sent = fill(store, 5)
+    clock.advance(2.0)  # vouched for
+    lost = store.append(draft(b"lost"))
+    overwrite(files, log_path(), lost.physical_offset, bytes(lost.size))
+    crashed = files.crashed()
+    again = store_on(crashed, clock=clock, checkpoint_least_bytes=1)
+    others = fill(again, 5, queue_id=1)  # in the place of what was lost
+    clock.advance(2.0)
+    last = store_on(crashed.crashed())
+    assert bodies_of(last) == sent
+    assert bodies_of(last, "T", 1) == others
+
+
+def test_an_entry_that_lost_its_place_with_its_sector_is_not_believed() -> None:
+    """Entry 102 lies across two sectors: of its first half nothing is left, so it points to the front."""
+    files, clock = SimulatedFiles(), SimulatedClock()
+    settings: dict[str, Any] = {"checkpoint_least_bytes": 1, "consume_queue_segment_entries": 300}
+    store = store_on(files, clock=clock, **settings)
+    sent = fill(store, 102)
+    clock.advance(2.0)  # vouched for
+    sent += fill(store, 1, start=102)
+    overwrite(files, queue_path(), 102 * 20, bytes(8))
+    again = store_on(files.crashed(), **settings)
+    assert bodies_of(again) == sent
+    assert again.append(draft()).queue_offset == 103
+
+
 def test_a_bad_record_before_good_ones_is_set_aside_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     files = SimulatedFiles()
     store = store_on(files)
@@ -115,6 +147,30 @@ def test_the_place_of_a_damaged_record_is_passed_over_by_every_reader() -> None:
     # For RocketMQ's readers the place shows the neighbour: a valid entry, in ascending order.
     entries = list(ENTRY.iter_unpack(again._queues.table["T", 0].entries(0, 6)))
     assert entries[2] == entries[3]
+
+
+@pytest.mark.parametrize("count_max", [1, 2, 3, 4, 5, 32])
+@pytest.mark.parametrize("damaged", [(2, 3), (0, 1, 2), (2, 3, 4, 6)])
+def test_damaged_neighbours_are_passed_over_wherever_a_read_ends(
+    damaged: tuple[int, ...], count_max: int
+) -> None:
+    """Each damaged record's place holds a copy of the entry that follows them all."""
+    files = SimulatedFiles()
+    store = store_on(files)
+    places = [store.append(draft(b"m%d" % number)) for number in range(8)]
+    for number in damaged:
+        overwrite(files, log_path(), places[number].physical_offset + 88, b"XX")
+    again = store_on(files.crashed())
+    for wanted in (None, {2598919}):
+        found: list[records.Record] = []
+        offset = 0
+        while offset < again.max_offset("T", 0):
+            result = again.read("T", 0, offset, count_max, wanted=wanted)
+            found += records.decode_all(b"".join(result.messages))
+            offset = result.next_offset
+        assert [record.queue_offset for record in found] == [
+            number for number in range(8) if number not in damaged
+        ]
 
 
 def test_damage_over_the_end_of_a_file_does_not_hide_the_next_file() -> None:
@@ -218,6 +274,24 @@ def test_a_checkpoint_is_written_after_what_it_vouches_for() -> None:
     assert [step for step in must if step not in order[:written]] == []
     checkpoint = read_checkpoint(files, f"{ROOT}/checkpoint")
     assert (checkpoint.end, checkpoint.queues) == (store.wrote, 2)
+
+
+def test_queues_that_were_built_again_are_vouched_for_anew_before_anything_is_served() -> None:
+    """The former checkpoint vouches for entries that are being replaced: a power cut would make it a lie."""
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock, checkpoint_least_bytes=1)
+    sent = {queue_id: fill(store, 45, queue_id=queue_id) for queue_id in (0, 1, 2)}
+    clock.advance(2.0)
+    vouched_for = read_checkpoint(files, f"{ROOT}/checkpoint").end
+    assert vouched_for == store.wrote
+    sent[0] += fill(store, 1, start=45)
+    overwrite(files, queue_path("T", 0), 40 * 20, bytes(6 * 20))  # so that entries are missing
+    crashed = files.crashed()
+    again = store_on(crashed)
+    assert read_checkpoint(crashed, f"{ROOT}/checkpoint").end == again.wrote > vouched_for
+    for seed in range(20):
+        left = store_on(crashed.power_cut(Chance(seed)))
+        assert {queue_id: bodies_of(left, "T", queue_id) for queue_id in sent} == sent
 
 
 def test_a_stale_checkpoint_is_not_believed() -> None:
@@ -363,3 +437,17 @@ def test_without_times_in_the_checkpoint_the_whole_log_is_walked() -> None:
     whole = len(read_all(store_on(files.crashed())))
     files.remove(f"{ROOT}/checkpoint")
     assert len(read_all(store_on(files))) == whole
+
+
+def test_a_damaged_first_record_of_a_queue_has_its_neighbour_stand_for_it() -> None:
+    files = SimulatedFiles()
+    store = store_on(files)
+    first = store.append(draft(b"first"))
+    fill(store, 3)
+    overwrite(files, log_path(), first.physical_offset + 88, b"?????")
+    again = store_on(files.crashed())
+    entries = again.entries("T", 0, 0, 2)
+    assert (
+        entries[:20] == entries[20:]
+    )  # an entry that points nowhere hides the whole file from Apache's readers
+    assert len(read_all(again)) == 3

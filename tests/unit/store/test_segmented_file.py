@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kourou.doors.chance import Chance
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Corrupt, StoreForeign
 from kourou.store.segment import OpenFiles, Segment, segment_name
@@ -100,3 +101,18 @@ def test_a_segment_knows_where_its_data_ends() -> None:
     assert (segment.data_end(), segment.data_from(0), segment.data_from(60_000)) == (50_001, 0, 100_000)
     segment.zero_from(20)
     assert segment.data_end() == 0
+
+
+def test_no_power_cut_during_a_cut_leaves_a_gap() -> None:
+    for seed in range(40):
+        files = SimulatedFiles()
+        file = whole(files)
+        file.write(b"x" * 600, 0)
+        files.sync_all([f"/f/{name}" for name in files.list("/f")])
+        files.sync_folder("/f")
+        files.sync_folder("/")
+        file.cut(150)
+        left = files.power_cut(Chance(seed))
+        found = whole(left)
+        found.load("aSize")  # raises Corrupt at a gap
+        assert found.bases[:2] == [0, 100]

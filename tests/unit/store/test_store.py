@@ -404,7 +404,9 @@ def test_a_full_disk_refuses_loses_nothing_and_resumes_by_itself() -> None:
     while 4096 - 8 - store.wrote > draft_size:
         sent.append(b"more")
         store.append(draft(b"more"))
-    with pytest.raises(Busy, match=r"disk of /data/store is full \(100 % used, 0 bytes free\)") as refusal:
+    with pytest.raises(
+        Busy, match=r"disk of /data/store is full \(100 % used, 90 % allowed, 0 bytes free\)"
+    ) as refusal:
         store.append(draft(b"needs another file"))
     assert refusal.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert refusal.value.retryable

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+
 from kourou.broker.groups import Groups
 from kourou.broker.members import Member, Members
 from kourou.broker.topics import Topics
-from kourou.errors import Refused
+from kourou.doors.clock import Clock
+from kourou.errors import NotFound, Refused
 from kourou.protocol.bodies import PERM_READ, PERM_WRITE, ConsumerData, ConsumerList, HeartbeatData
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.headers import GroupNamed, HeartbeatReply, UnregisterClient
 from kourou.protocol.names import printable, producer_group_fault, retry_topic
 from kourou.remoting.answer import Answer
+from kourou.remoting.complaints import Complaints
 
 GROUPS_MAX = 200
 SUBSCRIPTIONS_MAX = 10_000
 CLIENT_ID_CHARACTERS_MAX = 512
+
+logger = logging.getLogger(__name__)
 
 
 class HeartbeatHandler:
@@ -23,12 +29,14 @@ class HeartbeatHandler:
 
     A 5.x client may send a short form, without its subscriptions, once it was told that it may. It is told
     to send the whole again (IS_SUB_CHANGE) when this broker does not know them: after a restart, say.
+    A group that does not exist, and is not made, is left out; the others of the heartbeat are heard.
     """
 
-    def __init__(self, members: Members, groups: Groups, topics: Topics) -> None:
+    def __init__(self, members: Members, groups: Groups, topics: Topics, clock: Clock) -> None:
         self._members = members
         self._groups = groups
         self._topics = topics
+        self._complaints = Complaints(logger, clock)
 
     def __call__(self, request: Command, answer: Answer) -> None:
         heartbeat = HeartbeatData.decode(request.body)
@@ -40,10 +48,15 @@ class HeartbeatHandler:
         for consumer in heartbeat.consumer_data_set:
             member = self._member(request, answer, heartbeat)
             if not is_short:
-                self._consumer(member, consumer)
+                try:
+                    self._consumer(member, consumer)
+                except NotFound as missing:
+                    self._complaints.warn(consumer.group_name, f"{member.client_id} does not join: {missing}")
             elif not self._members.consumer_unchanged(member, consumer.group_name):
                 is_asked_for_more = True
-        answer(request.reply(HeartbeatReply(supports_v2=True, subscription_changed=is_asked_for_more)))
+        # A client that sends no fingerprint sends everything each time, and is told to, as in the original.
+        wants_all = is_asked_for_more or heartbeat.heartbeat_fingerprint == 0
+        answer(request.reply(HeartbeatReply(supports_v2=True, subscription_changed=wants_all)))
 
     def _member(self, request: Command, answer: Answer, heartbeat: HeartbeatData) -> Member:
         """One for each group: what it wants differs between them."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kourou.broker.config import BrokerConfig
+from kourou.broker.delays import Delays
 from kourou.broker.members import Members
 from kourou.broker.offsets import CommittedOffsets
 from kourou.broker.rates import Rates
 from kourou.broker.stats import Stats
+from kourou.broker.timers import Timers
 from kourou.broker.topics import Topics
 from kourou.doors.clock import Clock
 from kourou.doors.files import Files
@@ -155,10 +157,21 @@ class RuntimeInfoHandler:
     """
 
     def __init__(
-        self, config: BrokerConfig, *, store: Store, stats: Stats, rates: Rates, files: Files, clock: Clock
+        self,
+        config: BrokerConfig,
+        *,
+        store: Store,
+        delays: Delays,
+        timers: Timers,
+        stats: Stats,
+        rates: Rates,
+        files: Files,
+        clock: Clock,
     ) -> None:
         self._config = config
         self._store = store
+        self._delays = delays
+        self._timers = timers
         self._stats = stats
         self._rates = rates
         self._files = files
@@ -167,7 +180,7 @@ class RuntimeInfoHandler:
         self._started = clock.monotonic()
 
     def __call__(self, request: Command, answer: Answer) -> None:
-        table = {**self._traffic(), **self._log(), **self._self(), **_NO_POOLS}
+        table = {**self._traffic(), **self._log(), **self._later(), **self._self(), **_NO_POOLS}
         answer(request.reply(body=KVTable(table=dict(sorted(table.items()))).encode()))
 
     def _traffic(self) -> dict[str, str]:
@@ -208,6 +221,22 @@ class RuntimeInfoHandler:
             "remainTransientStoreBufferNumbs": "0",
             "earliestMessageTimeStamp": str(store.earliest_store_ms()),
             "pageCacheLockTimeMills": "0",
+        }
+
+    def _later(self) -> dict[str, str]:
+        """Of each delay level the next message and the end of its queue; of timers how late they are."""
+        timers = self._timers
+        levels = {
+            f"scheduleMessageOffset_{level}": f"{following},{end}"
+            for level, (following, end) in self._delays.progress().items()
+        }
+        return {
+            **levels,
+            "timerReadBehind": str(timers.late_ms // 1000),
+            "timerOffsetBehind": str(timers.not_taken_in),
+            "timerCongestNum": str(len(timers)),
+            "timerEnqueueTps": str(timers.taken_in.per_second()),
+            "timerDequeueTps": str(timers.delivered.per_second()),
         }
 
     def _self(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kourou.broker.locks import QueueLocks
 from kourou.broker.members import Members
 from kourou.broker.topics import Topics
+from kourou.doors.failpoints import reached
 from kourou.errors import Refused
 from kourou.protocol.bodies import LockedQueues, LockQueues, MessageQueue
 from kourou.protocol.codes import ResponseCode
@@ -26,7 +27,9 @@ class LockHandler:
         wanted = LockQueues.decode(request.body)
         check_member(self._members, answer.connection, wanted)
         here = [queue for queue in wanted.mq_set if self._is_here(queue)]
+        reached("before-lock-grant")
         locked = self._locks.lock(wanted.consumer_group, wanted.client_id, here)
+        reached("after-lock-grant")
         answer(request.reply(body=LockedQueues(locked=locked).encode()))
 
     def _is_here(self, queue: MessageQueue) -> bool:

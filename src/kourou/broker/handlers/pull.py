@@ -38,7 +38,7 @@ OWN_SUBSCRIPTION: Final = 0x4
 SUSPEND_MS_MAX: Final = 100_000
 """Below the 120 seconds after which a silent connection is closed."""
 
-_FOUND = reply_template(
+FOUND: Final = reply_template(
     b'{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d"}'
 )
 
@@ -71,8 +71,7 @@ class PullHandler:
 
     def __call__(self, request: Command, answer: Answer) -> None:
         header = request.parse(PullMessage)
-        group = self._check(header)
-        wanted = self._wanted(header, group)
+        wanted = self.wanted(header)
         if header.sys_flag & COMMIT and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         if self._told_of_reset(request, answer, header):
@@ -82,6 +81,10 @@ class PullHandler:
             self._park(request, answer, header, wanted)
         else:
             self._answer(request, answer, header, result)
+
+    def wanted(self, header: PullMessage) -> Filter:
+        """Which messages to send. Raises Refused when this group may not read there."""
+        return self._wanted(header, self._check(header))
 
     def _check(self, header: PullMessage) -> SubscriptionGroupConfig:
         """The group, if it may read there; the order of the questions is the original's."""
@@ -112,7 +115,7 @@ class PullHandler:
         return group
 
     def _wanted(self, header: PullMessage, group: SubscriptionGroupConfig) -> Filter:
-        """Which messages to send: by this request's own expression, or by the group's heartbeats."""
+        """By this request's own expression, or by the group's heartbeats."""
         if header.sys_flag & OWN_SUBSCRIPTION:
             self._check_expression_type(header.expression_type)
             return self._unless_retry(
@@ -185,7 +188,7 @@ class PullHandler:
         self._offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_offset)
         if request.serialization == JSON and result.status is ReadStatus.FOUND:
             numbers = (result.next_offset, result.min_offset, result.max_offset, request.opaque)
-            head = _FOUND % numbers
+            head = FOUND % numbers
             frame = reply_frame(head, *result.messages)
             body_bytes = len(frame) - len(head) - PREFIX.size
             self._stats.got(header.topic, header.consumer_group, result.count, body_bytes)
@@ -228,7 +231,7 @@ class PullHandler:
             return True
 
         deadline = self._clock.monotonic() + max(0, hold_ms) / 1000
-        waiting = Waiting(deadline, retry, lambda: not answer.is_open)
+        waiting = Waiting(deadline, retry, lambda: not answer.is_open, lambda: answer.has_room)
         if self._long_poll.park(header.topic, header.queue_id, waiting):
             answer.park()
         else:

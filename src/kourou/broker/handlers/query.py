@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import UNSET
+
 from kourou.broker.filters import Filter
 from kourou.broker.members import Members
 from kourou.errors import Refused
@@ -31,7 +33,8 @@ class QueryMessageHandler:
     def __call__(self, request: Command, answer: Answer) -> None:
         header = request.parse(QueryMessage)
         most = UNIQUE_KEY_MATCHES_MAX if header.is_unique_key else header.max_num
-        found = self._store.find(header.topic, header.key, most, header.begin_timestamp, header.end_timestamp)
+        between = (header.begin_timestamp, header.end_timestamp)
+        found = self._store.find(header.topic, header.key, most, *between) if most > 0 else []
         stored_ms, place = self._store.last_indexed
         reply = QueryMessageReply(index_last_update_timestamp=stored_ms, index_last_update_phyoffset=place)
         if found:
@@ -92,7 +95,7 @@ class QueryConsumeQueueHandler:
         page = ConsumeQueuePage(
             min_queue_index=least, max_queue_index=self._store.max_offset(header.topic, header.queue_id)
         )
-        accepts = self._filter(header)
+        accepts = self._filter(header, page)
         start = header.index if header.index >= 0 else least
         count = min(max(0, header.count), ENTRIES_MAX)
         for place, size, tags_code in ENTRY.iter_unpack(
@@ -101,20 +104,26 @@ class QueryConsumeQueueHandler:
             page.queue_data.append(self._described(place, size, tags_code, accepts))
         answer(request.reply(body=page.encode()))
 
-    def _filter(self, header: QueryConsumeQueue) -> Filter | None:
-        if not header.consumer_group:
+    def _filter(self, header: QueryConsumeQueue, page: ConsumeQueuePage) -> Filter | None:
+        """The filter of the group that is asked about, which the page tells too."""
+        if header.consumer_group is None:
             return None
         group = self._members.consumer_group(header.consumer_group)
         subscription = None if group is None else group.subscriptions.get(header.topic)
-        return None if subscription is None else subscription.filter
+        if subscription is None:
+            page.filter_data = f"{printable(header.consumer_group)}@{header.topic} is not online!"
+            return None
+        page.subscription_data = subscription.data
+        page.filter_data = "null"  # of an SQL92 filter the original shows how it compiled it
+        return subscription.filter
 
     def _described(self, place: int, size: int, tags_code: int, accepts: Filter | None) -> ConsumeQueueEntry:
         record = self._store.record_at(place)
-        is_wanted = accepts is None or (record is not None and accepts.matches(tags_code, record))
+        is_wanted = accepts is not None and record is not None and accepts.matches(tags_code, record)
         return ConsumeQueueEntry(
             physic_offset=place,
             physic_size=size,
             tags_code=tags_code,
             eval=is_wanted,
-            msg="" if record is not None else "the message is no longer there",
+            msg=UNSET if record is not None else "the message is no longer there",
         )

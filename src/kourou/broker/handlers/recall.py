@@ -13,7 +13,7 @@ from kourou.protocol import properties
 from kourou.protocol.bodies import PERM_WRITE
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
-from kourou.protocol.headers import RecallMessage, RecallReply
+from kourou.protocol.headers import RecallMessage, RecallRefused, RecallReply
 from kourou.protocol.names import printable
 from kourou.protocol.recall_handle import RecallHandle, parse_recall_handle
 from kourou.remoting.answer import Answer
@@ -49,9 +49,14 @@ class RecallHandler:
 
     def __call__(self, request: Command, answer: Answer) -> None:
         header = request.parse(RecallMessage)
-        self._check_allowed()
-        self._topics.named(header.topic)
-        handle = self._checked(header)
+        try:
+            self._check_allowed()
+            self._topics.named(header.topic)
+            handle = self._checked(header)
+        except Refused as refused:
+            told = RecallRefused(region=self._config.region)
+            answer(request.reply(told, code=refused.code, remark=refused.remark))
+            return
         now_ms = self._clock.now_ms()
         draft = self._later.redirect(
             Draft(

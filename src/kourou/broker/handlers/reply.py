@@ -18,7 +18,7 @@ from kourou.broker.handlers.send import SendHandler
 from kourou.broker.members import Members
 from kourou.broker.stats import Stats
 from kourou.doors.clock import Clock
-from kourou.errors import MQError, Refused
+from kourou.errors import MQError
 from kourou.protocol import message_id
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
@@ -67,34 +67,44 @@ class ReplyHandler:
             header = request.parse(SendMessageV2)
         queue_id = self._send.queue_for(header)
         self._send.check_body(request.body)
+        properties = self._own_properties(header)
         stored = (
-            self._store_reply(header, queue_id, request.body, answer) if self._config.store_replies else None
+            self._store_reply(header, properties, queue_id, request.body, answer)
+            if self._config.store_replies
+            else None
         )
-        properties = (header.properties or "").encode()
+
+        def failed(why: str) -> None:
+            told = None if stored is None else self._reply(queue_id, stored)
+            answer(request.reply(told, code=ResponseCode.SYSTEM_ERROR, remark=why))
+
         asker = (find(properties, b"REPLY_TO_CLIENT") or b"").decode()
         if not asker:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, "the reply does not say for whom it is: property REPLY_TO_CLIENT"
-            )
+            failed("the reply does not say for whom it is: property REPLY_TO_CLIENT")
+            return
         connection = self._members.producer_connection(asker)
         if connection is None:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"push reply message fail, channel of <{printable(asker)}> not found: it is not connected",
-            )
+            failed(f"push reply message fail, channel of <{printable(asker)}> not found: it is not connected")
+            return
 
         def pushed(outcome: Command | Exception) -> None:
             if isinstance(outcome, Command) and outcome.code == ResponseCode.SUCCESS:
                 answer(request.reply(self._reply(queue_id, stored)))
                 return
             why = str(outcome) if isinstance(outcome, Exception) else f"it answered {outcome.code}"
-            remark = f"push reply message to {printable(asker)} fail: {why}"
-            answer(request.reply(code=ResponseCode.SYSTEM_ERROR, remark=remark))
+            failed(f"push reply message to {printable(asker)} fail: {why}")
 
         push = make_request(
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._push(header, properties, answer), request.body
         )
         connection.call(push, PUSH_TIMEOUT_MS, pushed)
+
+    def _own_properties(self, header: SendMessage | SendMessageV2) -> bytes:
+        """The reply's properties, and where and how this broker works."""
+        properties = (header.properties or "").encode()
+        trace_on = b"true" if self._config.trace_on else b"false"
+        properties = with_added(properties, b"MSG_REGION", self._config.region.encode())
+        return with_added(properties, b"TRACE_ON", trace_on)
 
     def _push(self, header: SendMessage | SendMessageV2, properties: bytes, answer: Answer) -> PushReply:
         now_ms = self._clock.now_ms()
@@ -116,14 +126,19 @@ class ReplyHandler:
         )
 
     def _store_reply(
-        self, header: SendMessage | SendMessageV2, queue_id: int, body: bytes, answer: Answer
+        self,
+        header: SendMessage | SendMessageV2,
+        properties: bytes,
+        queue_id: int,
+        body: bytes,
+        answer: Answer,
     ) -> Appended | None:
         """Where the reply is kept; None when that is not possible now: its asker gets it all the same."""
         draft = Draft(
             header.topic,
             queue_id,
             body,
-            (header.properties or "").encode(),
+            properties,
             header.flag,
             header.sys_flag & ~TRANSACTION_BITS,
             header.born_timestamp,

@@ -43,7 +43,7 @@ _SEND_MESSAGE = int(RequestCode.SEND_MESSAGE)
 _SEND_BATCH_MESSAGE = int(RequestCode.SEND_BATCH_MESSAGE)
 
 _LATER = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-_OURS = frozenset({"MSG_REGION", "TRACE_ON", "CLUSTER"})
+_OURS = frozenset({"MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK"})
 
 
 class SendHandler:
@@ -191,6 +191,7 @@ class SendHandler:
             or "MSG_REGION" in text
             or "TRACE_ON" in text
             or "CLUSTER" in text
+            or "POP_CK" in text
         ):
             text = self._without_special(text, sys_flag, may_wait)
         if text and text[-1] != "\x02":
@@ -223,10 +224,10 @@ class SendHandler:
     def _unusual_queue(self, header: SendMessage | SendMessageV2, topic: TopicConfig | None) -> int:
         """The queue to use all the same, or a refusal."""
         name, queue_id = header.topic, header.queue_id
-        if topic is None:
-            topic = self._created(header)
         if name in names.NOT_SENDABLE:
             raise Refused(ResponseCode.NO_PERMISSION, f"sending to topic '{name}' is for the broker alone")
+        if topic is None:
+            topic = self._created(header)
         if not topic.perm & PERM_WRITE:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"topic '{name}' is not writable: its perm is {topic.perm}"
@@ -249,7 +250,7 @@ class SendHandler:
 
     def _created(self, header: SendMessage | SendMessageV2) -> TopicConfig:
         """A topic nobody knows: refused, or made after the default topic's pattern."""
-        fault = names.topic_fault(header.topic)
+        fault = names.sent_topic_fault(header.topic)
         if fault is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
         sys_flag = 0
@@ -311,6 +312,11 @@ class SendHandler:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"topic '{header.topic}' takes no batches")
         if not request.body or len(request.body) > self._body_bytes_max:
             raise self._illegal_size(len(request.body))
+        of_batch = (header.properties or "").encode()
+        if find(of_batch, b"DELAY") not in (None, b"0"):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed: send its messages one by one"
+            )
         messages = decode_batch(request.body)
         if not 1 <= len(messages) <= BATCH_MESSAGES_MAX:
             raise Refused(
@@ -344,7 +350,6 @@ class SendHandler:
         offset_ids = ",".join(
             message_id.offset_id(self._advertised.packed, each.physical_offset) for each in batch
         )
-        of_batch = (header.properties or "").encode()
         # A batch may have a unique id of its own (5.x clients); else its messages' ids stand for it.
         unique_id_of_batch = (find(of_batch, b"UNIQ_KEY") or b"").decode() or ",".join(unique_ids)
         reply = self._reply(offset_ids, queue_id, batch[0].queue_offset, unique_id_of_batch)

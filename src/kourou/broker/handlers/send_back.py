@@ -12,6 +12,7 @@ from kourou.broker.groups import Groups
 from kourou.broker.later import Later, again, stored_properties
 from kourou.broker.retries import FIRST_LEVEL, Retries
 from kourou.broker.stats import Stats
+from kourou.doors.failpoints import reached
 from kourou.errors import NotFound, Refused
 from kourou.protocol.bodies import PERM_WRITE
 from kourou.protocol.codes import ResponseCode
@@ -65,6 +66,7 @@ class SendBackHandler:
         level = header.delay_level or FIRST_LEVEL + record.reconsume_times
         tries_max = self._retries.tries_max(group, header.max_reconsume_times, request.version)
         if record.reconsume_times >= tries_max or header.delay_level < 0:
+            reached("before-dlq-append")
             topic, queue_id = self._retries.dead_letter_queue(header.group)
             level = 0
             logger.info(
@@ -72,7 +74,9 @@ class SendBackHandler:
                 *(header.group, record.reconsume_times + 1, record.offset_id(), topic),
             )
         draft = self._later.redirect(self._next_try(record, topic, queue_id, level))
+        reached("before-retry-append")
         appended = self._store.append(draft)
+        reached("after-retry-append")
         self._stats.put(draft.topic, 1, appended.size)
 
         def accepted(status: StoreStatus) -> None:

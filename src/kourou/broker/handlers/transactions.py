@@ -1,13 +1,16 @@
-"""How a transaction ended, as its producer says."""
+"""How a transaction ended, as its producer says; and having producers asked once more."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from kourou.broker.half_messages import COMMIT, ROLLBACK
 from kourou.broker.transactions import Transactions
-from kourou.errors import Refused
+from kourou.errors import ProtocolError, Refused
+from kourou.protocol import message_id
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
-from kourou.protocol.headers import EndTransaction
+from kourou.protocol.headers import EndTransaction, ResumeCheck
 from kourou.remoting.answer import Answer
 from kourou.store.flush import StoreStatus
 
@@ -32,10 +35,26 @@ class EndTransactionHandler:
                 f"{NOT_KNOWN_YET} leaves it open",
             )
 
-        def stored(status: StoreStatus) -> None:
-            if status.is_stored:
-                answer(request.reply())
-            else:
-                answer(request.reply(code=ResponseCode.SERVICE_NOT_AVAILABLE, remark=status.reason))
+        self._transactions.end(header, partial(_stored, request, answer))
 
-        self._transactions.end(header, stored)
+
+class ResumeCheckHandler:
+    """RESUME_CHECK_HALF_MESSAGE (323): producers are asked again about a transaction that was given up."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def __call__(self, request: Command, answer: Answer) -> None:
+        offset_id = request.parse(ResumeCheck).offset_id or ""
+        try:
+            place = message_id.parse_offset_id(offset_id).physical_offset
+        except ProtocolError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from None
+        self._transactions.resume(place, partial(_stored, request, answer))
+
+
+def _stored(request: Command, answer: Answer, status: StoreStatus) -> None:
+    if status.is_stored:
+        answer(request.reply())
+    else:
+        answer(request.reply(code=ResponseCode.SERVICE_NOT_AVAILABLE, remark=status.reason))

@@ -14,6 +14,7 @@ from kourou.protocol.bodies import (
     MessageModel,
     ProducerData,
     SubscriptionData,
+    SubscriptionGroupConfig,
 )
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
@@ -200,13 +201,20 @@ def test_a_consumers_heartbeat_makes_its_group_and_retry_topic_and_registers_it(
     assert "readers" in broker.groups.all
 
 
-def test_a_group_that_may_not_make_itself_is_refused_and_joins_nothing(world: BrokerWorld) -> None:
-    world.start(auto_create_group=False)
+def test_a_group_that_may_not_make_itself_is_left_out_and_the_others_are_heard(
+    world: BrokerWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = world.start(auto_create_group=False)
+    broker.groups.save(SubscriptionGroupConfig(group_name="known"))
     peer = world.connect()
-    reply = heartbeat(peer, "c")
-    assert reply.code == 26
-    assert "'readers'" in (reply.remark or "")
+    groups = [ConsumerData(group_name="readers"), ConsumerData(group_name="known")]
+    body = HeartbeatData(client_id="c", consumer_data_set=groups).encode()
+    reply = peer.ask(RequestCode.HEART_BEAT, body=body)
+    assert (reply.code, reply.fields["IS_SUB_CHANGE"]) == (0, "true")
     assert members(peer) == 1
+    assert members(peer, "known") == ["c"]
+    assert "c does not join: no consumer group 'readers'" in caplog.text
+    assert "%RETRY%readers" not in broker.topics.all
 
 
 # ------------------------------------------------------------------------------------ what real peers write

@@ -106,7 +106,7 @@ def test_a_commit_for_a_group_that_may_not_make_itself_is_refused(world: BrokerW
 def test_a_commit_for_a_name_that_no_group_can_have_is_refused(peer: Peer) -> None:
     peer.send()
     reply = commit(peer, 5, group="a@b")
-    assert reply.code == 29
+    assert reply.code == 26
     assert "'a@b'" in (reply.remark or "")
 
 

@@ -169,3 +169,18 @@ def test_thousands_of_waiting_readers_do_not_hold_back_their_connection(
     peer.send("wide", b"for the last", queue_id=4999)
     assert bodies(last.reply) == [b"for the last"]
     assert len(world.broker.long_poll) == 4999
+
+
+def test_a_large_message_reaches_all_who_wait_for_it_without_crowding_anybody_out(world: BrokerWorld) -> None:
+    world.start()
+    sender = world.connect()
+    sender.create_topic("orders", 1)
+    peers = [world.connect() for _ in range(24)]
+    waiting = [peer.begin(pull("orders", wait_ms=15_000)) for peer in peers]
+    board = world.broker._servers[0]._board
+    board._unread_bytes_max = 2_000_000  # 24 answers of 200 KB are more than may be unread at once
+    sender.send("orders", bytes(200_000))
+    assert not all(each.is_answered for each in waiting)
+    world.pass_time(2, 0.02)
+    assert [len(each.reply.body) // 200_000 for each in waiting] == [1] * 24
+    assert not any(peer.is_lost for peer in peers)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
+from kourou.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.headers import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessage
@@ -60,6 +63,7 @@ def test_an_unknown_key_is_answered_not_found_with_what_was_asked(world: BrokerW
     assert "key 'k9'" in (reply.remark or "")
     assert query(peer, "k1", begin_timestamp=world.clock.now_ms() + 1_000).code == 22
     assert query(peer, "k1", topic="other").code == 22
+    assert query(peer, "k1", most=0).code == 22
 
 
 def test_keys_are_found_after_a_restart_and_after_a_crash(world: BrokerWorld) -> None:
@@ -107,3 +111,28 @@ def test_a_consume_queue_is_shown_entry_by_entry(world: BrokerWorld) -> None:
         RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueue(topic="orders", queue_id=99, index=0, count=1)
     )
     assert unknown.code == 1
+
+
+def test_a_consume_queue_is_shown_with_what_a_group_wants_of_it(world: BrokerWorld) -> None:
+    world.start()
+    peer = world.connect()
+    for tag in ("red", "green"):
+        peer.send("orders", properties={"TAGS": tag})
+
+    def page(group: str | None) -> dict[str, Any]:
+        header = QueryConsumeQueue(topic="orders", queue_id=0, index=0, count=10, consumer_group=group)
+        shown: dict[str, Any] = msgspec.json.decode(peer.ask(RequestCode.QUERY_CONSUME_QUEUE, header).body)
+        assert all("msg" not in entry for entry in shown["queueData"])
+        return shown
+
+    assert "filterData" not in page(None)
+    assert page("readers")["filterData"] == "readers@orders is not online!"
+    assert [entry["eval"] for entry in page("readers")["queueData"]] == [False, False]
+    wanted = [SubscriptionData(topic="orders", sub_string="red")]
+    consumer = ConsumerData(group_name="readers", subscription_data_set=wanted)
+    heartbeat = HeartbeatData(client_id="reader@1", consumer_data_set=[consumer])
+    assert peer.ask(RequestCode.HEART_BEAT, body=heartbeat.encode()).code == 0
+    shown = page("readers")
+    assert shown["subscriptionData"]["subString"] == "red"
+    assert shown["filterData"] == "null"
+    assert [entry["eval"] for entry in shown["queueData"]] == [True, False]

@@ -62,6 +62,7 @@ def test_a_reply_reaches_who_asked(started: BrokerWorld) -> None:
     assert push.fields["storeTimestamp"] == str(started.clock.now_ms())
     properties = parse(push.fields["properties"].encode())
     assert properties["CORRELATION_ID"] == "c-1"
+    assert (properties["MSG_REGION"], properties["TRACE_ON"]) == ("DefaultRegion", "true")
     assert int(properties["PUSH_REPLY_TIME"]) == started.clock.now_ms()
     assert waiting.reply.code == 0
     assert other.told == []
@@ -73,6 +74,7 @@ def test_the_reply_is_stored_too(started: BrokerWorld) -> None:
     accept(started, one)
     [record] = replier.records(TOPIC)
     assert record.body == b"the answer"
+    assert (record.find(b"MSG_REGION"), record.find(b"TRACE_ON")) == (b"DefaultRegion", b"true")
     assert waiting.reply.fields["msgId"] == record.offset_id()
     assert waiting.reply.fields["queueOffset"] == "0"
 
@@ -115,9 +117,12 @@ def test_a_client_that_leaves_before_it_answers_is_a_failure(started: BrokerWorl
     ("client_id", "why"), [("nobody@1", "channel of <nobody@1> not found"), (None, "REPLY_TO_CLIENT")]
 )
 def test_a_reply_for_nobody_is_refused(started: BrokerWorld, client_id: str | None, why: str) -> None:
-    reply = reply_to(started.connect(), client_id).reply
+    replier = started.connect()
+    reply = reply_to(replier, client_id).reply
     assert reply.code == 1
     assert why in (reply.remark or "")
+    [record] = replier.records(TOPIC)  # kept all the same, and told where
+    assert reply.fields["msgId"] == record.offset_id()
 
 
 def test_a_client_that_came_back_on_another_connection_is_found_there(started: BrokerWorld) -> None:

@@ -197,10 +197,12 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     ({"topic": "no spaces"}, 29, "'no spaces' has illegal characters"),
     ({"topic": "../../etc"}, 29, "'../../etc' has illegal characters"),
     ({"topic": "t" * 128}, 29, "longer than 127"),
+    ({"topic": "%RETRY%" + "g" * 121}, 29, "longer than 127"),
     ({"topic": " "}, 29, "blank"),
     ({"topic": "SCHEDULE_TOPIC_XXXX"}, 16, "'SCHEDULE_TOPIC_XXXX' is for the broker alone"),
     ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, 16, "RMQ_SYS_TRANS_HALF_TOPIC"),
     ({"topic": "OFFSET_MOVED_EVENT"}, 16, "OFFSET_MOVED_EVENT"),
+    ({"topic": "TRANS_CHECK_MAX_TIME_TOPIC"}, 16, "TRANS_CHECK_MAX_TIME_TOPIC"),  # also while there is none
     ({"topic": "read-only"}, 16, "'read-only' is not writable: its perm is 4"),
     ({"queue_id": 4}, 29, "queueId 4 is illegal: topic 'orders' has 4 write and 4 read queues"),
     ({"body": b""}, 13, "no body"),
@@ -308,7 +310,25 @@ def test_a_topic_made_by_a_send_is_on_disk_and_at_the_name_server_at_once(world:
     assert "orders" in world.start().topics.all
 
 
-def test_messages_for_a_retry_topic_make_it_with_one_queue(peer: Peer, world: BrokerWorld) -> None:
-    assert peer.send("%RETRY%billing", reconsume_times=2).code == 0
-    assert world.broker.topics.named("%RETRY%billing").write_queue_nums == 1
+def test_a_send_makes_a_retry_topic_like_any_other_and_with_one_queue_where_none_are_made(
+    world: BrokerWorld,
+) -> None:
+    world.start()
+    peer = world.connect()
+    assert peer.send("%RETRY%billing", default_topic_queue_nums=3, reconsume_times=2).code == 0
+    assert world.broker.topics.named("%RETRY%billing").write_queue_nums == 3
     assert stored(peer, "%RETRY%billing").reconsume_times == 2
+    assert peer.send("%RETRY%shipping", default_topic="nowhere").code == 0
+    assert world.broker.topics.named("%RETRY%shipping").write_queue_nums == 1
+
+
+def test_a_client_that_traces_makes_the_trace_topic(peer: Peer, world: BrokerWorld) -> None:
+    assert peer.send("RMQ_SYS_TRACE_TOPIC").code == 0
+    assert world.broker.topics.named("RMQ_SYS_TRACE_TOPIC").write_queue_nums == 4
+
+
+def test_the_mark_of_a_popped_message_is_not_stored(peer: Peer) -> None:
+    peer.send(properties="POP_CK\x010 0 0\x02colour\x01red\x02")
+    properties = stored(peer).property_table()
+    assert "POP_CK" not in properties
+    assert properties["colour"] == "red"

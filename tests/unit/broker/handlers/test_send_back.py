@@ -170,7 +170,7 @@ def test_refusals_of_a_send_back_name_what_is_wrong(world: BrokerWorld, peer: Pe
     reply = hand_back(peer, sent, physical_offset=-5)
     assert reply.code == 1
     reply = hand_back(peer, sent, group="no/group")
-    assert (reply.code, "no/group" in (reply.remark or "")) == (29, True)
+    assert (reply.code, "no/group" in (reply.remark or "")) == (26, True)
     world.make_topic(RETRY, 1, perm=4)
     reply = hand_back(peer, sent)
     assert (reply.code, "%RETRY%billing' is not writable" in (reply.remark or "")) == (16, True)

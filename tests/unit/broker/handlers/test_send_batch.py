@@ -111,6 +111,12 @@ def test_a_batch_that_cannot_be_taken_is_refused_with_the_value(
     assert world.broker.store.wrote == 0
 
 
+def test_a_batch_that_is_to_be_delayed_as_a_whole_is_refused(peer: Peer, world: BrokerWorld) -> None:
+    reply = peer.send("orders", batch_of(b"one"), code=BATCH, batch=True, properties={"DELAY": "1"})
+    assert (reply.code, "a batch cannot be delayed" in (reply.remark or "")) == (13, True)
+    assert world.broker.store.wrote == 0
+
+
 def test_a_batch_and_a_single_message_of_one_write_keep_their_order(peer: Peer) -> None:
     peer.begin(send(body=b"1"), send(body=batch_of(b"2", b"3"), code=BATCH), send(body=b"4"))
     assert peer.bodies() == [b"1", b"2", b"3", b"4"]

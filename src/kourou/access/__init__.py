@@ -1,0 +1,1 @@
+"""Who may do what: signatures of requests. Knows no socket."""

@@ -1,0 +1,112 @@
+"""Can the small files of a data folder be read: `config/*.json`, their previous generations, `timers`.
+
+A broker reads the previous generation (`.bak`) when a file is unreadable, and does not start when both are.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kourou.doors.files import Files
+from kourou.errors import Corrupt, ProtocolError
+from kourou.protocol import fastjson
+from kourou.protocol.bodies import ConsumerOffsets, DelayOffsets, GroupTable, TopicTable
+from kourou.store.findings import NOTE, Finding, MoveAside, Report, RestoreState
+from kourou.store.timers import read_timers
+
+PREVIOUS = ".bak"
+_TEMPORARY = ".tmp"
+_EMPTY = "empty"
+_KINDS: dict[str, type[msgspec.Struct]] = {
+    "topics.json": TopicTable,
+    "subscriptionGroup.json": GroupTable,
+    "consumerOffset.json": ConsumerOffsets,
+    "delayOffset.json": DelayOffsets,
+}
+
+
+def check_state(files: Files, root: str, report: Report) -> frozenset[str] | None:
+    """Read every small file; returns the topics that are known, None when nothing tells."""
+    for folder in ("config", "timers"):
+        names = files.list(f"{root}/{folder}")
+        for name in names:
+            if name.endswith(".json"):
+                _check_file(files, root, f"{folder}/{name}", report)
+            elif name.endswith(f".json{PREVIOUS}") and name.removesuffix(PREVIOUS) not in names:
+                _check_file(files, root, f"{folder}/{name.removesuffix(PREVIOUS)}", report)
+            elif name.endswith(_TEMPORARY):
+                meaning = "a crash came while it was written; nobody reads it"
+                report.findings.append(
+                    Finding(severity=NOTE, file=f"{folder}/{name}", what="left over", meaning=meaning)
+                )
+    _check_timers(files, root, report)
+    return _topics(files, root)
+
+
+def _check_file(files: Files, root: str, name: str, report: Report) -> None:
+    report.state_files += 1
+    path = f"{root}/{name}"
+    fault = _fault(files, path)
+    if fault is None:
+        previous = _fault(files, path + PREVIOUS) if files.exists(path + PREVIOUS) else None
+        if previous is not None:
+            meaning = "it was the previous generation; the present one is whole"
+            report.findings.append(
+                Finding(severity=NOTE, file=name + PREVIOUS, what=f"unreadable: {previous}", meaning=meaning)
+            )
+    elif fault == _EMPTY and not files.exists(path + PREVIOUS):
+        report.findings.append(
+            Finding(severity=NOTE, file=name, what=fault, meaning="a broker starts as if there were none")
+        )
+    elif _fault(files, path + PREVIOUS) is None:
+        meaning = "a broker takes the previous generation instead"
+        report.findings.append(Finding(file=name, what=fault, meaning=meaning, action=RestoreState(path)))
+    else:
+        report.findings.append(
+            Finding(
+                file=name,
+                what=f"{fault}, and there is no usable previous generation",
+                meaning="a broker does not start with it",
+                advice="bring it back from a backup, or move it and its .bak away to start without them",
+            )
+        )
+
+
+def _fault(files: Files, path: str) -> str | None:
+    """Why a file cannot be read; None when it can be."""
+    if not files.exists(path):
+        return "missing"
+    data = files.read(path)
+    if not data.strip():
+        return _EMPTY
+    kind = _KINDS.get(path.rpartition("/")[2].removesuffix(PREVIOUS))
+    try:
+        if kind is not None:
+            fastjson.decode(data, kind)
+        elif not isinstance(fastjson.loads(data), dict):
+            return "not a JSON object"
+    except ProtocolError as error:
+        return str(error)
+    return None
+
+
+def _check_timers(files: Files, root: str, report: Report) -> None:
+    path = f"{root}/timers/pending"
+    if not files.exists(path):
+        return
+    report.state_files += 1
+    try:
+        read_timers(files.read(path))
+    except Corrupt as error:
+        meaning = "a start finds out again from the log who waits for a time, and takes longer"
+        report.findings.append(
+            Finding(file="timers/pending", what=str(error), meaning=meaning, action=MoveAside(path))
+        )
+
+
+def _topics(files: Files, root: str) -> frozenset[str] | None:
+    path = f"{root}/config/topics.json"
+    for each in (path, path + PREVIOUS):
+        if _fault(files, each) is None:
+            return frozenset(fastjson.decode(files.read(each), TopicTable).topic_config_table)
+    return None
