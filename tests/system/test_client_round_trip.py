@@ -16,7 +16,7 @@ import kourou
 from kourou.client import operations
 from kourou.client.drive import BlockingDriver
 from kourou.client.steps import Call
-from kourou.protocol.bodies import ConsumerList
+from kourou.protocol.bodies import ConsumerList, MessageQueue
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import request
 from kourou.protocol.headers import GroupNamed
@@ -289,3 +289,40 @@ def test_one_async_producer_serves_many_tasks(broker: kourou.LocalBroker, topic:
     results = asyncio.run(run())
     assert len({result.message_id for result in results}) == 500
     assert len({(result.queue, result.queue_offset) for result in results}) == 500
+
+
+def test_a_queue_is_pulled_from_any_offset(form: Form, broker: kourou.LocalBroker, topic: str) -> None:
+    with form.producer("shop", name_server=broker.name_server) as producer:
+        queue = producer.queues(topic)[1]
+        for number in range(5):
+            producer.send(kourou.Message(topic, b"%d" % number), queue=queue)
+    with form.consumer("puller", topic, name_server=broker.name_server) as consumer:
+        assert queue in consumer.queues()
+        pulled = consumer.pull(queue, 2, max_messages=2)
+        assert [message.body for message in pulled.messages] == [b"2", b"3"]
+        assert (pulled.next_offset, pulled.min_offset, pulled.max_offset) == (4, 0, 5)
+        assert consumer.pull(queue, 5).messages == []
+        assert consumer.pull(queue, 99).moved
+        began = time.monotonic()
+        assert consumer.pull_block_if_not_found(queue, 5, timeout=0.3).messages == []
+        assert time.monotonic() - began > 0.2
+        assert (consumer.offset_of(queue, "earliest"), consumer.offset_of(queue, "latest")) == (0, 5)
+        assert consumer.committed(queue) is None
+        consumer.commit({queue: 3})
+        assert consumer.committed(queue) == 3
+        with pytest.raises(kourou.ConfigError, match="is not one of topic"):
+            consumer.pull(MessageQueue(topic="other", broker_name="kourou", queue_id=0), 0)
+        with pytest.raises(kourou.ConfigError, match="offset"):
+            consumer.pull(queue, -1)
+
+
+def test_a_pull_consumer_filters_by_properties(form: Form) -> None:
+    with kourou.LocalBroker(property_filter=True) as filtering:
+        address = filtering.name_server
+        with form.producer("shop", name_server=address) as producer:
+            for amount in (50, 150, 200):
+                producer.send(kourou.Message("bills", b"%d" % amount, properties={"amount": str(amount)}))
+        with form.consumer("rich", "bills", name_server=address, sql="amount > 100") as consumer:
+            assert sorted(message.body for message in receive_all(consumer, 2)) == [b"150", b"200"]
+        with pytest.raises(kourou.ConfigError, match="give one"):
+            form.consumer("both", "bills", name_server=address, sql="a = 1", tags="a").__enter__()

@@ -35,7 +35,7 @@ def broker(
     from kourou.broker.config import KEYS, BrokerConfig
     from kourou.doors.chance import Chance
     from kourou.doors.clock import RealClock
-    from kourou.doors.files import RealFiles
+    from kourou.doors.failing_files import machine_files
     from kourou.doors.network import RealNetwork
 
     flags = {
@@ -57,7 +57,7 @@ def broker(
                 config,
                 network=RealNetwork(),
                 clock=RealClock(),
-                files=RealFiles(),
+                files=machine_files(os.environ),
                 chance=Chance(),
                 process_id=os.getpid(),
             )

@@ -27,6 +27,9 @@ COMMANDS = {
     "broker": ("kourou.cli.broker", "broker", "Run a broker."),
     "topic": ("kourou.cli.topic", "topic", "Make topics, list them, see where they are."),
     "message": ("kourou.cli.message", "message", "Send messages, and watch them arrive."),
+    "run": ("kourou.cli.run", "run", "Run the handlers of an App."),
+    "store": ("kourou.cli.store", "store", "Check a stopped broker's data folder, show it, repair it."),
+    "config": ("kourou.cli.config", "config", "See what a server would run with, and who said so."),
 }
 
 

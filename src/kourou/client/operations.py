@@ -1,27 +1,25 @@
 """What to do, not how to wait: every operation on a name server or a broker, as a generator of steps.
 
 Each function here returns an operation (see `steps.py`) for `drive.py` to run. They know which request to
-send to whom, what its replies mean, and when to try elsewhere. They keep nothing: routes are cached in
-`routes.py`, positions in `pull_consumer.py`.
+send to whom and what its replies mean. They keep nothing: routes are cached in `routes.py`, positions in
+`reading.py`. Sending, with its tries, is in `sends.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from enum import Enum
+from datetime import datetime
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-from kourou.client.refusals import accepted, explained
-from kourou.client.routes import MASTER, NameServers, Route, Routes
+from kourou.client.refusals import accepted
+from kourou.client.routes import MASTER, NameServers, Routes
 from kourou.client.steps import Call, Operation
-from kourou.doors.clock import Clock
-from kourou.errors import ConfigError, MQError, NotFound, Refused, TimedOut, Unreachable
+from kourou.errors import ConfigError, NotFound
 from kourou.message import ReceivedMessage
 from kourou.protocol import record
 from kourou.protocol.bodies import ClusterInfo, MessageQueue, TopicList
 from kourou.protocol.codes import RequestCode, ResponseCode
-from kourou.protocol.command import FLAG_ONE_WAY, Command, request
+from kourou.protocol.command import Command, request
 from kourou.protocol.headers import (
     CreateTopic,
     OffsetReply,
@@ -30,201 +28,15 @@ from kourou.protocol.headers import (
     QueryOffset,
     QueueNamed,
     SearchOffset,
-    SendMessageV2,
-    SendReply,
     UpdateOffset,
 )
 from kourou.protocol.names import DEAD_LETTER_PREFIX, DEFAULT_TOPIC, RETRY_PREFIX, is_system_topic
 
 TIMEOUT_SECONDS = 3.0
-DEFAULT_TOPIC_QUEUES = 4
-
-# ------------------------------------------------------------------------------------------------- sending
-
-RETRIED_CODES = frozenset(
-    {
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-    }
-)
-"""Refusals after which another broker may well say yes; the Java client's list."""
-
-
-class SendStatus(Enum):
-    """What became of a message that was accepted. Every one of these means: it is stored."""
-
-    SEND_OK = "SEND_OK"
-    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    """Stored, but the disk did not confirm in time."""
-    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
-    """Stored, but the replica did not confirm in time."""
-    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
-    """Stored, but there is no replica to confirm."""
-
-
-_STATUSES: dict[int, SendStatus] = {
-    ResponseCode.SUCCESS: SendStatus.SEND_OK,
-    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
-}
-
-
-class SendResult(NamedTuple):
-    """Where a message has gone."""
-
-    status: SendStatus
-    message_id: str
-    """The unique id its producer gave it; of a batch, all of them, separated by commas."""
-    offset_id: str
-    """The id that names its place at the broker; of a batch, all of them, separated by commas."""
-    queue: MessageQueue
-    queue_offset: int
-    """Its place in the queue; of a batch, that of the first."""
-    transaction_id: str | None = None
-    region: str | None = None
-
-    @property
-    def broker_name(self) -> str:
-        return self.queue.broker_name
-
-    @property
-    def queue_id(self) -> int:
-        return self.queue.queue_id
-
-
-class Outgoing(NamedTuple):
-    """A message (or a batch of them) as it will travel, whichever queue it goes to."""
-
-    group: str
-    topic: str
-    body: bytes
-    properties: str
-    message_id: str
-    sys_flag: int = 0
-    flag: int = 0
-    born_ms: int = 0
-    batch: bool = False
-
-    def request(self, queue: MessageQueue, *, one_way: bool = False) -> Command:
-        header = SendMessageV2(
-            producer_group=self.group,
-            topic=self.topic,
-            default_topic=DEFAULT_TOPIC,
-            default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
-            queue_id=queue.queue_id,
-            sys_flag=self.sys_flag,
-            born_timestamp=self.born_ms,
-            flag=self.flag,
-            properties=self.properties,
-            reconsume_times=0,
-            unit_mode=False,
-            batch=self.batch,
-        )
-        code = RequestCode.SEND_BATCH_MESSAGE if self.batch else RequestCode.SEND_MESSAGE_V2
-        return request(code, header, self.body, flag=FLAG_ONE_WAY if one_way else 0)
-
-
-Choose = Callable[[Sequence[MessageQueue], str | None], MessageQueue]
-"""Picks a queue out of several, if possible not at the broker named second."""
-
-Announce = Callable[[str], Operation[None]]
-"""Lets the broker at this address know who is about to ask."""
-
-
-def send(
-    outgoing: Outgoing,
-    routes: Routes,
-    choose: Choose,
-    announce: Announce,
-    clock: Clock,
-    *,
-    timeout: float,
-    retries: int,
-) -> Operation[SendResult]:
-    """Send to a queue of `choose`'s choice; when that fails, up to `retries` times to another broker.
-
-    `timeout` is for all of it together. Raises what the last try failed with.
-    """
-    began = clock.monotonic()
-    deadline = began + timeout
-    route = yield from routes.to_publish(outgoing.topic, deadline)
-    tried: list[MessageQueue] = []
-    failure: MQError | None = None
-    for _ in range(1 + retries):
-        remaining = deadline - clock.monotonic()
-        if remaining <= 0:
-            break
-        queue = choose(route.write_queues, tried[-1].broker_name if tried else None)
-        tried.append(queue)
-        try:
-            return (yield from send_to(queue, outgoing, route, announce, remaining))
-        except Unreachable as error:
-            failure = error
-        except Refused as error:
-            if error.code not in RETRIED_CODES:
-                raise
-            failure = error
-        routes.doubt(outgoing.topic)
-    raise _gave_up(outgoing.topic, tried, clock.monotonic() - began, failure) from failure
-
-
-def send_to(
-    queue: MessageQueue, outgoing: Outgoing, route: Route, announce: Announce, timeout: float
-) -> Operation[SendResult]:
-    """Send to this queue and no other, once."""
-    address = route.master(queue.broker_name)
-    yield from announce(address)
-    reply: Command = yield Call(address, outgoing.request(queue), timeout)
-    accepted(reply, f"{queue.broker_name} ({address}) refused a message for '{queue.topic}'", _STATUSES)
-    header = reply.parse(SendReply)
-    return SendResult(
-        _STATUSES[reply.code],
-        outgoing.message_id,
-        header.message_id,
-        MessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=header.queue_id),
-        header.queue_offset,
-        header.transaction_id,
-        header.region,
-    )
-
-
-def send_one_way(
-    outgoing: Outgoing, routes: Routes, choose: Choose, announce: Announce, clock: Clock, *, timeout: float
-) -> Operation[None]:
-    """Hand a message to the network and do not look back: whether it was stored stays unknown."""
-    deadline = clock.monotonic() + timeout
-    route = yield from routes.to_publish(outgoing.topic, deadline)
-    queue = choose(route.write_queues, None)
-    address = route.master(queue.broker_name)
-    try:
-        yield from announce(address)
-        remaining = max(deadline - clock.monotonic(), 0.001)
-        yield Call(address, outgoing.request(queue, one_way=True), remaining, one_way=True)
-    except Unreachable:
-        routes.doubt(outgoing.topic)
-        raise
-
-
-def _gave_up(topic: str, tried: list[MessageQueue], seconds: float, failure: MQError | None) -> MQError:
-    spent = f"{seconds * 1000:.0f} ms"
-    if failure is None:
-        return TimedOut(f"no time was left to send to '{topic}': finding its brokers took {spent}; give more")
-    where = ", ".join(f"{queue.broker_name} queue {queue.queue_id}" for queue in tried)
-    tries = "1 try" if len(tried) == 1 else f"{len(tried)} tries"
-    text = f"sending to '{topic}' failed: {tries} in {spent} ({where}); last: {failure}"
-    if isinstance(failure, Refused):
-        return explained(type(failure)(failure.code, failure.remark), text)
-    return type(failure)(text)
-
 
 # ------------------------------------------------------------------------------------------------- pulling
 
+PULL_COMMIT = 0x1
 PULL_SUSPEND = 0x2
 PULL_SUBSCRIPTION = 0x4
 
@@ -236,16 +48,25 @@ PULL_CODES = (
 )
 
 
+TAG = "TAG"
+SQL92 = "SQL92"
+
+
 class Subscription:
-    """Which messages of a topic are wanted: those with one of these tags, or all."""
+    """Which messages of a topic are wanted: those with one of these tags, those an SQL92 expression says, or
+    all."""
 
-    __slots__ = ("expression", "tags", "topic", "version")
+    __slots__ = ("expression", "kind", "tags", "topic", "version")
 
-    def __init__(self, topic: str, expression: str, version: int) -> None:
+    def __init__(self, topic: str, expression: str, version: int, kind: str = TAG) -> None:
         self.topic = topic
-        self.tags = frozenset(tag for part in expression.split("||") if (tag := part.strip())) - {"*"}
-        self.expression = " || ".join(sorted(self.tags)) or "*"
+        self.kind = kind
         self.version = version
+        self.tags: frozenset[str] = frozenset()
+        self.expression = expression
+        if kind == TAG:
+            self.tags = frozenset(tag for part in expression.split("||") if (tag := part.strip())) - {"*"}
+            self.expression = " || ".join(sorted(self.tags)) or "*"
 
     def wants(self, message: ReceivedMessage) -> bool:
         """By the tag itself: a broker compares hashes, and hashes collide."""
@@ -272,19 +93,26 @@ def pull_request(
     *,
     count: int = 32,
     suspend: float = 0.0,
+    commit: int | None = None,
 ) -> Command:
-    """A pull that brings its own subscription, so that it depends on no heartbeat."""
+    """A pull that brings its own subscription, so that it depends on no heartbeat.
+
+    `commit` is stored as the group's place in the queue before the pull is answered.
+    """
     header = PullMessage(
         consumer_group=group,
         topic=queue.topic,
         queue_id=queue.queue_id,
         queue_offset=queue_offset,
         message_count_max=count,
-        sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if suspend > 0 else 0),
+        sys_flag=PULL_SUBSCRIPTION
+        | (PULL_SUSPEND if suspend > 0 else 0)
+        | (PULL_COMMIT if commit is not None else 0),
+        commit_offset=commit or 0,
         suspend_timeout_ms=round(suspend * 1000),
         subscription=subscription.expression,
         subscription_version=subscription.version,
-        expression_type="TAG",
+        expression_type=subscription.kind,
     )
     return request(RequestCode.PULL_MESSAGE, header)
 
@@ -328,10 +156,19 @@ def pull(
 
 # ------------------------------------------------------------------------------------------------- offsets
 
+Start: TypeAlias = Literal["earliest", "latest"] | datetime
+"""Where to begin in a queue."""
 
-def committed_offset(address: str, queue: MessageQueue, group: str) -> Operation[int | None]:
-    """Where `group` goes on reading; None when it has never committed there."""
-    header = QueryOffset(group, queue.topic, queue.queue_id, set_zero_if_not_found=False)
+
+def committed_offset(
+    address: str, queue: MessageQueue, group: str, *, set_zero_if_not_found: bool | None = False
+) -> Operation[int | None]:
+    """Where `group` goes on reading; None when it has never committed there.
+
+    With None for `set_zero_if_not_found`, which is what Java's push consumers say, a broker answers 0 for as
+    long as a queue's first message is in its memory: then a new group misses nothing of a young topic.
+    """
+    header = QueryOffset(group, queue.topic, queue.queue_id, set_zero_if_not_found=set_zero_if_not_found)
     reply: Command = yield Call(address, request(RequestCode.QUERY_CONSUMER_OFFSET, header), TIMEOUT_SECONDS)
     try:
         accepted(reply, f"offset of group '{group}' in queue {queue.queue_id} of '{queue.topic}'")
@@ -366,6 +203,15 @@ def _bound(address: str, queue: MessageQueue, code: RequestCode) -> Operation[in
         address, request(code, QueueNamed(queue.topic, queue.queue_id)), TIMEOUT_SECONDS
     )
     return accepted(reply, f"bounds of queue {queue.queue_id} of '{queue.topic}'").parse(OffsetReply).offset
+
+
+def place(address: str, queue: MessageQueue, where: Start) -> Operation[int]:
+    """The place "earliest", "latest" or a moment stands for."""
+    if where == "earliest":
+        return min_offset(address, queue)
+    if where == "latest":
+        return max_offset(address, queue)
+    return offset_at(address, queue, round(where.timestamp() * 1000))
 
 
 def offset_at(address: str, queue: MessageQueue, timestamp_ms: int) -> Operation[int]:

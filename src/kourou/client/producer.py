@@ -1,40 +1,42 @@
 """Sending messages: `Producer` blocks, `AsyncProducer` awaits; same parameters, same errors.
 
-What a message needs before it travels (its unique id, its properties as text, a compressed body) is done
-here, once, whatever becomes of the first try; how it then finds a broker is in `operations.send`.
+What they do is in `sending.py` (a message gets ready), `sends.py` (it finds its broker) and `asking.py`
+(requests and replies); here is how it looks from outside.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
-from kourou.client import operations, settings
+from kourou.client.asking import Asking
+from kourou.client.delays import Delay
 from kourou.client.drive import AsyncDriver, BlockingDriver
-from kourou.client.operations import Choose, Outgoing, SendResult
-from kourou.client.presence import Presence, client_id
-from kourou.client.queue_choice import Turns, by_key
-from kourou.client.routes import NameServers, Routes
-from kourou.client.steps import Operation
+from kourou.client.producer_settings import ProducerOptions, ProducerSettings
+from kourou.client.queue_choice import Order, Select
+from kourou.client.sending import Sending, Where
+from kourou.client.sends import SendResult
 from kourou.doors.chance import Chance
-from kourou.doors.clock import Clock, RealClock
-from kourou.errors import ConfigError, ProtocolError
-from kourou.message import UNIQUE_KEY, Message
-from kourou.protocol import properties, record
-from kourou.protocol.bodies import MessageQueue, ProducerData
-from kourou.protocol.compression import COMPRESSED, compress
-from kourou.protocol.message_id import UniqueIds
-from kourou.protocol.names import NOT_SENDABLE, RETRY_PREFIX
-from kourou.protocol.properties import PROPERTIES_BYTES_MAX
+from kourou.doors.clock import RealClock
+from kourou.errors import ConfigError
+from kourou.message import Message, ReceivedMessage
+from kourou.protocol.bodies import MessageQueue
+from kourou.remoting.answer import Handler
 
-MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-COMPRESS_OVER_BYTES = 4096
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Future
 
-WAIT = "WAIT"
-DELAY = "DELAY"
+    from kourou.client.lingering import Lingering
+
+REQUEST_SECONDS = 3.0
+NO_HANDLERS: Mapping[int, Handler] = {}
+
+OnSent = Callable[[SendResult | Exception], None]
+"""Is told where a message has gone, or why it has not."""
 
 
 class Producer:
@@ -46,23 +48,24 @@ class Producer:
     `group` names what sends (all its instances together). `name_server` is `host:port`, several separated
     by `;`; without it the environment variable NAMESRV_ADDR counts. `send_timeout` seconds are for one
     `send` with all its `retries` at other brokers. Bodies of `compress_over` bytes and more travel
-    compressed with zlib, which every consumer can read; None never compresses.
+    compressed with zlib, which every consumer can read; None never compresses. `ProducerSettings` has all
+    the keywords.
     """
 
     def __init__(
         self,
         group: str,
         name_server: str | Iterable[str] | None = None,
-        *,
-        send_timeout: float = 3.0,
-        retries: int = 2,
-        compress_over: int | None = COMPRESS_OVER_BYTES,
-        message_bytes_max: int = MESSAGE_BYTES_MAX,
+        **options: Unpack[ProducerOptions],
     ) -> None:
-        self._sending = Sending(
-            group, name_server, send_timeout, retries, compress_over, message_bytes_max, RealClock(), Chance()
+        self._sending = Sending(group, name_server, ProducerSettings(**options), RealClock(), Chance())
+        self._asking = Asking(self._sending, Chance())
+        self._lingering = _lingering(self._sending)
+        self._driver = BlockingDriver(
+            handlers={**self._asking.handlers, **self._own_handlers()},
+            tls=self._sending.settings.tls,
+            sign=self._sending.settings.sign,
         )
-        self._driver = BlockingDriver()
 
     def send(
         self,
@@ -70,22 +73,83 @@ class Producer:
         *,
         key: str | None = None,
         queue: MessageQueue | None = None,
+        select: Select | None = None,
+        order: Order = "strict",
+        delay: Delay | None = None,
         timeout: float | None = None,
     ) -> SendResult:
         """Send a message, and return once a broker has it.
 
         Messages with one `key` go to one queue, and so are read in the order they were sent; `queue` names
-        the queue itself. Such a message is tried once and goes nowhere else; any other goes to the next
-        queue in turn, and to another broker when that fails. Raises Unreachable (for TimedOut and
-        ConnectionLost: it may have been stored all the same), Refused, or ConfigError when it cannot be sent.
+        the queue itself; `select` is a function that picks one of the queues it is given. Such a message is
+        tried once and goes nowhere else; any other goes to the next queue in turn, and to another broker
+        when that fails. With `order="normal"` a message with a key may go to another queue while its own
+        cannot be reached.
+
+        With `delay` (seconds, a timedelta, a datetime or a DelayLevel) nobody sees it before then.
+
+        Raises Unreachable (for TimedOut and ConnectionLost: it may have been stored all the same), Refused,
+        or ConfigError when it cannot be sent.
         """
-        return self._driver.run(self._sending.send(message, key, queue, timeout))
+        where = Where(key, queue, select, order)
+        return self._driver.run(self._sending.send(message, where, timeout, delay))
+
+    def send_soon(
+        self,
+        message: Message,
+        then: OnSent | None = None,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+        select: Select | None = None,
+        order: Order = "strict",
+        delay: Delay | None = None,
+        timeout: float | None = None,
+    ) -> Future[SendResult]:
+        """Send a message without waiting for the broker's answer, which the future gets.
+
+        `then` is told it as well, or the error, in a thread of the producer's own. It is tried again after
+        network errors (`retries_soon` times), never after a refusal. While `in_flight_max` messages or
+        `in_flight_bytes_max` bytes are on their way it waits; raises Busy when there is no room in time.
+        """
+        from concurrent.futures import Future
+
+        where = Where(key, queue, select, order)
+        sent: Future[SendResult] = Future()
+        sent.set_running_or_notify_cancel()
+
+        def told(outcome: SendResult | Exception) -> None:
+            if isinstance(outcome, Exception):
+                sent.set_exception(outcome)
+            else:
+                sent.set_result(outcome)
+            if then is not None:
+                then(outcome)
+
+        if self._lingering is not None and self._lingering.takes(message, where, delay, timeout):
+            self._driver.run(self._sending.gate.enter(len(message.body), self._sending.settings.send_timeout))
+            batch = self._lingering.add(message, _leaving(self._sending, message, told))
+            if batch is not None:
+                self._driver.start(self._lingering.send(batch), partial(_if_given_up, batch.tell_all))
+            return sent
+        room, operation = self._sending.send_soon(message, where, timeout, delay)
+        self._driver.run(room)
+        self._driver.start(operation, told)
+        return sent
 
     def send_one_way(
-        self, message: Message, *, key: str | None = None, queue: MessageQueue | None = None
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+        select: Select | None = None,
     ) -> None:
-        """Hand a message to the network; nobody learns whether it was stored."""
-        self._driver.run(self._sending.send_one_way(message, key, queue))
+        """Hand a message to the network; nobody learns whether it was stored.
+
+        It is lost when the connection breaks, or when the broker refuses it for any reason.
+        """
+        self._driver.run(self._sending.send_one_way(message, Where(key, queue, select)))
 
     def send_batch(
         self,
@@ -96,19 +160,87 @@ class Producer:
         timeout: float | None = None,
     ) -> SendResult:
         """Send several messages of one topic to one queue, in one request: all are stored, or none."""
-        return self._driver.run(self._sending.send_batch(messages, key, queue, timeout))
+        return self._driver.run(self._sending.send_batch(messages, Where(key, queue), timeout))
+
+    def send_all(
+        self,
+        messages: Iterable[Message],
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+    ) -> list[SendResult]:
+        """Send any number of messages in as few batches as they fit in, one result for each batch.
+
+        Raises with the first batch that fails; those before it are stored. `timeout` is for each batch.
+        """
+        return self._driver.run(self._sending.send_all(messages, Where(key, queue), timeout))
+
+    def request(
+        self, message: Message, timeout: float = REQUEST_SECONDS, *, key: str | None = None
+    ) -> ReceivedMessage:
+        """Send a message that asks something, and return what a consumer of it replied.
+
+        The consumer answers with `producer.send(kourou.reply_to(message, b"..."))`. Raises TimedOut when
+        nobody did in time.
+        """
+        return self._driver.run(self._asking.request(message, Where(key), timeout))
+
+    def recall(self, topic: str, handle: str | SendResult) -> str:
+        """Take back a message that was sent with a delay and is not due yet; returns its id.
+
+        `handle` is what `send` gave: its result, or its `recall_handle`. The broker must allow it
+        (`recallMessageEnable`), and does not tell whether the message was still there.
+        """
+        return self._driver.run(self._sending.recall(topic, _handle_of(handle)))
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_messages: int = 32,
+        *,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+    ) -> list[ReceivedMessage]:
+        """Messages of a topic that were sent with this key, the oldest first; up to so many of each broker.
+
+        `begin` and `end` say when they were stored. A message can be found about a second after it was sent.
+        """
+        return self._driver.run(self._sending.query(topic, key, max_messages, begin, end))
+
+    def view(self, topic: str, message_id: str) -> ReceivedMessage:
+        """The message with this id, be it `message_id` or `offset_id`; raises NotFound when there is none."""
+        return self._driver.run(self._sending.view(topic, message_id))
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues a message of this topic may go to."""
         return self._driver.run(self._sending.queues(topic))
 
+    @property
+    def moved_keys(self) -> int:
+        """How many messages with `order="normal"` went to another queue than their key's own."""
+        return self._sending.moved_keys
+
     def close(self) -> None:
-        """Take leave of the brokers. A closed producer cannot be used again."""
+        """Wait for what is on its way, and take leave of the brokers.
+
+        A closed producer cannot be used again.
+        """
+        if self._lingering is not None:
+            self._lingering.flush()
+        self._driver.run(self._sending.gate.empty(self._sending.settings.send_timeout))
         if self._sending.end():
             self._driver.run(self._sending.presence.leave())
             self._driver.close()
 
+    def _own_handlers(self) -> Mapping[int, Handler]:
+        """For what brokers ask of this kind of producer."""
+        return NO_HANDLERS
+
     def __enter__(self) -> Self:
+        if self._sending.probes:
+            self._driver.attend(self._sending.probe)
         return self
 
     def __exit__(
@@ -130,16 +262,16 @@ class AsyncProducer:
         self,
         group: str,
         name_server: str | Iterable[str] | None = None,
-        *,
-        send_timeout: float = 3.0,
-        retries: int = 2,
-        compress_over: int | None = COMPRESS_OVER_BYTES,
-        message_bytes_max: int = MESSAGE_BYTES_MAX,
+        **options: Unpack[ProducerOptions],
     ) -> None:
-        self._sending = Sending(
-            group, name_server, send_timeout, retries, compress_over, message_bytes_max, RealClock(), Chance()
+        self._sending = Sending(group, name_server, ProducerSettings(**options), RealClock(), Chance())
+        self._asking = Asking(self._sending, Chance())
+        self._lingering = _lingering(self._sending)
+        self._driver = AsyncDriver(
+            handlers={**self._asking.handlers, **self._own_handlers()},
+            tls=self._sending.settings.tls,
+            sign=self._sending.settings.sign,
         )
-        self._driver = AsyncDriver()
 
     async def send(
         self,
@@ -147,16 +279,65 @@ class AsyncProducer:
         *,
         key: str | None = None,
         queue: MessageQueue | None = None,
+        select: Select | None = None,
+        order: Order = "strict",
+        delay: Delay | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # as in the blocking form
     ) -> SendResult:
         """As `Producer.send`."""
-        return await self._driver.run(self._sending.send(message, key, queue, timeout))
+        where = Where(key, queue, select, order)
+        return await self._driver.run(self._sending.send(message, where, timeout, delay))
+
+    async def send_soon(
+        self,
+        message: Message,
+        then: OnSent | None = None,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+        select: Select | None = None,
+        order: Order = "strict",
+        delay: Delay | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # as in the blocking form
+    ) -> asyncio.Future[SendResult]:
+        """As `Producer.send_soon`; the future is the event loop's, and so is who tells `then`."""
+        import asyncio
+
+        where = Where(key, queue, select, order)
+        sent: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+
+        def told(outcome: SendResult | Exception) -> None:
+            if not sent.done():  # else it was cancelled, and nobody wants to know
+                if isinstance(outcome, Exception):
+                    sent.set_exception(outcome)
+                else:
+                    sent.set_result(outcome)
+            if then is not None:
+                sent.cancelled() or sent.exception()  # told: not to be complained about as never looked at
+                then(outcome)
+
+        if self._lingering is not None and self._lingering.takes(message, where, delay, timeout):
+            room = self._sending.gate.enter(len(message.body), self._sending.settings.send_timeout)
+            await self._driver.run(room)
+            batch = self._lingering.add(message, _leaving(self._sending, message, told))
+            if batch is not None:
+                self._driver.start(self._lingering.send(batch), partial(_if_given_up, batch.tell_all))
+            return sent
+        room, operation = self._sending.send_soon(message, where, timeout, delay)
+        await self._driver.run(room)
+        self._driver.start(operation, told)
+        return sent
 
     async def send_one_way(
-        self, message: Message, *, key: str | None = None, queue: MessageQueue | None = None
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+        select: Select | None = None,
     ) -> None:
         """As `Producer.send_one_way`."""
-        await self._driver.run(self._sending.send_one_way(message, key, queue))
+        await self._driver.run(self._sending.send_one_way(message, Where(key, queue, select)))
 
     async def send_batch(
         self,
@@ -167,19 +348,74 @@ class AsyncProducer:
         timeout: float | None = None,  # noqa: ASYNC109  # as in the blocking form
     ) -> SendResult:
         """As `Producer.send_batch`."""
-        return await self._driver.run(self._sending.send_batch(messages, key, queue, timeout))
+        return await self._driver.run(self._sending.send_batch(messages, Where(key, queue), timeout))
+
+    async def send_all(
+        self,
+        messages: Iterable[Message],
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # as in the blocking form
+    ) -> list[SendResult]:
+        """As `Producer.send_all`."""
+        return await self._driver.run(self._sending.send_all(messages, Where(key, queue), timeout))
+
+    async def request(
+        self,
+        message: Message,
+        timeout: float = REQUEST_SECONDS,  # noqa: ASYNC109  # as in the blocking form
+        *,
+        key: str | None = None,
+    ) -> ReceivedMessage:
+        """As `Producer.request`."""
+        return await self._driver.run(self._asking.request(message, Where(key), timeout))
+
+    async def recall(self, topic: str, handle: str | SendResult) -> str:
+        """As `Producer.recall`."""
+        return await self._driver.run(self._sending.recall(topic, _handle_of(handle)))
+
+    async def query(
+        self,
+        topic: str,
+        key: str,
+        max_messages: int = 32,
+        *,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+    ) -> list[ReceivedMessage]:
+        """As `Producer.query`."""
+        return await self._driver.run(self._sending.query(topic, key, max_messages, begin, end))
+
+    async def view(self, topic: str, message_id: str) -> ReceivedMessage:
+        """As `Producer.view`."""
+        return await self._driver.run(self._sending.view(topic, message_id))
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """As `Producer.queues`."""
         return await self._driver.run(self._sending.queues(topic))
 
+    @property
+    def moved_keys(self) -> int:
+        """As `Producer.moved_keys`."""
+        return self._sending.moved_keys
+
     async def close(self) -> None:
         """As `Producer.close`."""
+        if self._lingering is not None:
+            self._lingering.flush()
+        await self._driver.run(self._sending.gate.empty(self._sending.settings.send_timeout))
         if self._sending.end():
             await self._driver.run(self._sending.presence.leave())
             await self._driver.close()
 
+    def _own_handlers(self) -> Mapping[int, Handler]:
+        """For what brokers ask of this kind of producer."""
+        return NO_HANDLERS
+
     async def __aenter__(self) -> Self:
+        if self._sending.probes:
+            self._driver.attend(self._sending.probe)
         return self
 
     async def __aexit__(
@@ -188,184 +424,35 @@ class AsyncProducer:
         await self.close()
 
 
-class Sending:
-    """What both forms of a producer have in common: settings, state, and the operations they make."""
+def _lingering(sending: Sending) -> Lingering | None:
+    if sending.settings.linger is None:
+        return None
+    from kourou.client.lingering import Lingering
 
-    def __init__(
-        self,
-        group: str,
-        name_server: str | Iterable[str] | None,
-        send_timeout: float,
-        retries: int,
-        compress_over: int | None,
-        message_bytes_max: int,
-        clock: Clock,
-        chance: Chance,
-    ) -> None:
-        self.group = settings.checked_group(group)
-        addresses = settings.name_server_addresses(name_server)
-        self._timeout = settings.checked_seconds("send_timeout", send_timeout)
-        self._retries = settings.checked_count("retries", retries)
-        if compress_over is not None:
-            settings.checked_count("compress_over", compress_over)
-        self._compress_over = compress_over
-        self._message_bytes_max = settings.checked_count("message_bytes_max", message_bytes_max, 1)
-        self._clock = clock
-        self._routes = Routes(NameServers(addresses, chance, clock), clock)
-        self._turns = Turns(chance)
-        # An address drawn by chance: in containers, many machines have the same real one.
-        self._ids = UniqueIds(chance.secret_bytes(4), os.getpid(), chance.getrandbits(32))
-        self._ids_lock = threading.Lock()
-        self._ended = False
-        self.presence = Presence(client_id(clock), clock, producer=ProducerData(group_name=self.group))
-
-    def send(
-        self, message: Message, key: str | None, queue: MessageQueue | None, timeout: float | None
-    ) -> Operation[SendResult]:
-        return self._send(self._outgoing(message), key, queue, timeout)
-
-    def send_batch(
-        self, messages: Sequence[Message], key: str | None, queue: MessageQueue | None, timeout: float | None
-    ) -> Operation[SendResult]:
-        return self._send(self._outgoing_batch(messages), key, queue, timeout)
-
-    def send_one_way(self, message: Message, key: str | None, queue: MessageQueue | None) -> Operation[None]:
-        outgoing = self._outgoing(message)
-        choose = self._choice(outgoing.topic, key, queue)
-        return operations.send_one_way(
-            outgoing, self._routes, choose, self.presence.announce, self._clock, timeout=self._timeout
-        )
-
-    def queues(self, topic: str) -> Operation[tuple[MessageQueue, ...]]:
-        self._check_open()
-        deadline = self._clock.monotonic() + self._timeout
-        route = yield from self._routes.to_publish(settings.checked_topic(topic), deadline)
-        return route.write_queues
-
-    def end(self) -> bool:
-        """From now on nothing is sent; False when that was so already."""
-        was_open, self._ended = not self._ended, True
-        return was_open
-
-    def _send(
-        self, outgoing: Outgoing, key: str | None, queue: MessageQueue | None, timeout: float | None
-    ) -> Operation[SendResult]:
-        fixed = key is not None or queue is not None
-        return operations.send(
-            outgoing,
-            self._routes,
-            self._choice(outgoing.topic, key, queue),
-            self.presence.announce,
-            self._clock,
-            timeout=self._timeout if timeout is None else settings.checked_seconds("timeout", timeout),
-            retries=0 if fixed else self._retries,
-        )
-
-    def _choice(self, topic: str, key: str | None, queue: MessageQueue | None) -> Choose:
-        if queue is not None:
-            if key is not None:
-                raise ConfigError("key and queue are both given, and each of them says which queue; give one")
-            if queue.topic != topic:
-                raise ConfigError(f"a queue of topic '{queue.topic}' is given for a message to '{topic}'")
-            return lambda queues, avoid: queue
-        if key is not None:
-            return lambda queues, avoid: by_key(queues, str(key))
-        return self._turns.choose
-
-    # ------------------------------------------------------------------------- a message gets ready
-
-    def _outgoing(self, message: Message) -> Outgoing:
-        self._check_sendable(message)
-        table = self._with_id(message)
-        body, sys_flag = self._perhaps_compressed(message.body)
-        return Outgoing(
-            self.group,
-            message.topic,
-            body,
-            _encoded(table).decode(),
-            table[UNIQUE_KEY],
-            sys_flag,
-            message.flag,
-            self._clock.now_ms(),
-        )
-
-    def _outgoing_batch(self, messages: Sequence[Message]) -> Outgoing:
-        if not messages:
-            raise ConfigError("an empty batch cannot be sent; give at least one message")
-        topic = messages[0].topic
-        for message in messages:
-            self._check_batchable(message, topic)
-        tables = [self._with_id(message) for message in messages]
-        body = record.encode_batch(
-            (message.flag, message.body, _encoded(table))
-            for message, table in zip(messages, tables, strict=True)
-        )
-        if len(body) > self._message_bytes_max:
-            raise ConfigError(
-                f"a batch of {len(messages)} messages has {len(body)} bytes, and at most "
-                f"{self._message_bytes_max} are sent; send it in parts"
-            )
-        return Outgoing(
-            self.group,
-            topic,
-            body,
-            properties.encode({WAIT: tables[0][WAIT]}).decode(),
-            ",".join(table[UNIQUE_KEY] for table in tables),
-            born_ms=self._clock.now_ms(),
-            batch=True,
-        )
-
-    def _check_open(self) -> None:
-        if self._ended:
-            raise ConfigError("this producer is closed; make a new one")
-
-    def _check_sendable(self, message: Message) -> None:
-        self._check_open()
-        if message.topic in NOT_SENDABLE:
-            raise ConfigError(f"topic '{message.topic}' belongs to the brokers; send to one of your own")
-        if not message.body:
-            raise ConfigError(f"a message to '{message.topic}' has no body; RocketMQ wants at least one byte")
-        if len(message.body) > self._message_bytes_max:
-            raise ConfigError(
-                f"a message to '{message.topic}' has {len(message.body)} bytes, and at most "
-                f"{self._message_bytes_max} are sent; raise message_bytes_max here and maxMessageSize at the "
-                "brokers, or send a reference to what is large"
-            )
-
-    def _check_batchable(self, message: Message, topic: str) -> None:
-        self._check_sendable(message)
-        if message.topic != topic:
-            raise ConfigError(f"a batch has one topic, and this one has '{topic}' and '{message.topic}'")
-        if topic.startswith(RETRY_PREFIX) or message.properties.get(DELAY):
-            raise ConfigError(
-                "retry topics and delayed messages cannot be sent in batches; send them one by one"
-            )
-
-    def _with_id(self, message: Message) -> dict[str, str]:
-        """Its properties with those every message has. The message stays as it is, and may be sent again."""
-        table = dict(message.properties)
-        if UNIQUE_KEY not in table:
-            with self._ids_lock:
-                table[UNIQUE_KEY] = self._ids.next(self._clock.now_ms())
-        table.setdefault(WAIT, "true")
-        return table
-
-    def _perhaps_compressed(self, body: bytes) -> tuple[bytes, int]:
-        if self._compress_over is None or len(body) < self._compress_over:
-            return body, 0
-        smaller = compress(body)
-        # The bare bit, as all clients but the newest Java ones set it: everybody takes that for zlib.
-        return (smaller, COMPRESSED) if len(smaller) < len(body) else (body, 0)
+    return Lingering(sending, sending.settings.linger)
 
 
-def _encoded(table: dict[str, str]) -> bytes:
-    try:
-        encoded = properties.encode(table)
-    except ProtocolError as error:
-        raise ConfigError(str(error)) from None
-    if len(encoded) > PROPERTIES_BYTES_MAX:
+def _leaving(sending: Sending, message: Message, tell: OnSent) -> OnSent:
+    """`tell`, after making room for another message."""
+
+    def told(outcome: SendResult | Exception) -> None:
+        sending.gate.leave(len(message.body))
+        tell(outcome)
+
+    return told
+
+
+def _if_given_up(tell: Callable[[Exception], None], outcome: object) -> None:
+    """A batch tells its messages by itself, unless it was given up with the producer."""
+    if isinstance(outcome, Exception):
+        tell(outcome)
+
+
+def _handle_of(given: str | SendResult) -> str:
+    handle = given if isinstance(given, str) else given.recall_handle
+    if not handle:
         raise ConfigError(
-            f"the properties of a message have {len(encoded)} bytes, and at most {PROPERTIES_BYTES_MAX} "
-            "are stored; put what is large into the body"
+            "this message cannot be taken back: only one that was sent with a delay in seconds or with a "
+            "moment has a recall handle"
         )
-    return encoded
+    return handle

@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from kourou.client import operations, settings
-from kourou.client.operations import Subscription
+from kourou.client.cluster_settings import ClusterSettings
+from kourou.client.namespaces import with_namespace, without_namespace
+from kourou.client.operations import SQL92, Pulled, Start, Subscription
 from kourou.client.presence import Presence, client_id
-from kourou.client.routes import LOOKUP_SECONDS, MASTER, REFRESH_SECONDS, NameServers, Route, Routes
+from kourou.client.routes import LOOKUP_SECONDS, MASTER, REFRESH_SECONDS, Route
 from kourou.client.steps import Call, Collect, Launch, Operation, Settled
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock
@@ -38,11 +40,11 @@ from kourou.protocol.bodies import (
 from kourou.protocol.command import Command
 from kourou.protocol.java_hash import tag_code
 
-Start: TypeAlias = Literal["earliest", "latest"] | datetime
-
 SUSPEND_SECONDS = 15.0
 """How long a broker may hold a pull that finds nothing."""
 PULL_TIMEOUT_SECONDS = 30.0
+PULL_CALL_SECONDS = 10.0
+"""For a single pull, on top of what the broker may wait."""
 BATCH_MESSAGES = 32
 CONNECT_SECONDS_MAX = 3.0
 AGAIN_SECONDS = 1.0
@@ -120,15 +122,24 @@ class Reading:
         announce: bool,
         clock: Clock,
         chance: Chance,
+        cluster: ClusterSettings | None = None,
+        sql: str | None = None,
     ) -> None:
-        self.group = settings.checked_group(group)
-        self.topic = settings.checked_topic(topic)
-        addresses = settings.name_server_addresses(name_server)
-        self._start = _checked_start(start)
+        self.settings = cluster or ClusterSettings()
+        self._namespace = self.settings.namespace
+        self.group = with_namespace(self._namespace, settings.checked_group(group))
+        self.topic = with_namespace(self._namespace, settings.checked_topic(topic))
+        if sql is not None and tags != "*":
+            raise ConfigError("tags and sql both say which messages are wanted; give one")
+        self._start = checked_start(start)
         self._clock = clock
-        self._routes = Routes(NameServers(addresses, chance, clock), clock)
+        self._routes = self.settings.routes(name_server, clock, chance)
         self._route: Route | None = None
-        self._subscription = Subscription(topic, tags, clock.now_ms())
+        self._subscription = (
+            Subscription(self.topic, tags, clock.now_ms())
+            if sql is None
+            else Subscription(self.topic, sql, clock.now_ms(), SQL92)
+        )
         self._lanes: dict[MessageQueue, Lane] = {}
         self._ready: deque[Lane] = deque()  # lanes with something buffered, in the order it came
         self._ended = False
@@ -194,7 +205,7 @@ class Reading:
             if queue is None or isinstance(where, bool) or where < 0:
                 raise ConfigError(f"seek to {where!r}: an offset is a number from 0 on, and needs queue=")
         else:
-            _checked_start(where)
+            checked_start(where)
         if not self._lanes:
             yield from self._look_up_queues()
         if queue is not None and queue not in self._lanes:
@@ -203,6 +214,70 @@ class Reading:
             offset = where if isinstance(where, int) else (yield from self._offset_of(lane.queue, where))
             lane.move_to(offset)
         self._ready = deque(lane for lane in self._ready if lane.buffered)
+
+    # Queue by queue, beside everything above: nothing is buffered, no place is moved.
+
+    def queues(self) -> Operation[tuple[MessageQueue, ...]]:
+        """Every queue that can be read."""
+        self._check_open()
+        yield from self._look_up_queues()
+        assert self._route is not None
+        return self._route.read_queues
+
+    def pull(
+        self, queue: MessageQueue, queue_offset: int, messages_max: int, suspend: float
+    ) -> Operation[Pulled]:
+        """What lies there now; with `suspend` the broker waits so many seconds for something to come."""
+        settings.checked_count("max_messages", messages_max, 1)
+        settings.checked_count("offset", queue_offset)
+        address = yield from self._address_of(queue)
+        if self._announced:
+            yield from self.presence.announce(address)
+        pulled = yield from operations.pull(
+            address,
+            queue,
+            queue_offset,
+            self._subscription,
+            self.group,
+            count=messages_max,
+            suspend=suspend,
+            timeout=PULL_CALL_SECONDS,
+        )
+        self._show(pulled.messages)
+        return pulled
+
+    def offset_of(self, queue: MessageQueue, where: Start) -> Operation[int]:
+        """The offset that "earliest", "latest" or a moment stands for in a queue right now."""
+        address = yield from self._address_of(queue)
+        return (yield from operations.place(address, queue, checked_start(where)))
+
+    def committed(self, queue: MessageQueue) -> Operation[int | None]:
+        """Where the group goes on in a queue; None when it was never there."""
+        address = yield from self._address_of(queue)
+        return (yield from operations.committed_offset(address, queue, self.group))
+
+    def commit_at(self, offsets: Mapping[MessageQueue, int]) -> Operation[None]:
+        """Store that the group goes on at these offsets."""
+        for queue, queue_offset in offsets.items():
+            address = yield from self._address_of(queue)
+            yield from operations.commit_offset(
+                address, queue, self.group, settings.checked_count("offset", queue_offset)
+            )
+
+    def _address_of(self, queue: MessageQueue) -> Operation[str]:
+        self._check_open()
+        if self._route is None:
+            yield from self._look_up_queues()
+        assert self._route is not None
+        if queue.topic != self.topic:
+            raise ConfigError(f"{queue} is not one of topic '{self.topic}', which is what is read here")
+        return self._route.reader(queue.broker_name)
+
+    def _show(self, messages: list[ReceivedMessage]) -> None:
+        """To the program, a topic is without its namespace."""
+        if self._namespace is not None:
+            for message in messages:
+                message.show_as(without_namespace(self._namespace, message.topic))
 
     def positions(self) -> dict[MessageQueue, int]:
         """The next message to be handed out, by queue."""
@@ -249,13 +324,7 @@ class Reading:
 
     def _offset_of(self, queue: MessageQueue, where: Start) -> Operation[int]:
         assert self._route is not None
-        address = self._route.reader(queue.broker_name)
-        if where == "earliest":
-            return (yield from operations.min_offset(address, queue))
-        if where == "latest":
-            return (yield from operations.max_offset(address, queue))
-        assert isinstance(where, datetime)
-        return (yield from operations.offset_at(address, queue, round(where.timestamp() * 1000)))
+        return (yield from operations.place(self._route.reader(queue.broker_name), queue, where))
 
     def _reader(self, lane: Lane) -> str:
         assert self._route is not None
@@ -348,6 +417,7 @@ class Reading:
                 pulled.next_offset,
             )
         if pulled.messages:
+            self._show(pulled.messages)
             lane.buffered.extend(pulled.messages)
             self._ready.append(lane)
         elif pulled.next_offset == before and self._clock.monotonic() - lane.launched_at < NOT_HELD_SECONDS:
@@ -414,6 +484,7 @@ class Reading:
             subscription_data_set=[
                 SubscriptionData(
                     topic=self.topic,
+                    expression_type=subscription.kind,
                     sub_string=subscription.expression,
                     tags_set=tags,
                     code_set=[tag_code(tag) for tag in tags],
@@ -423,7 +494,8 @@ class Reading:
         )
 
 
-def _checked_start(start: object) -> Start:
+def checked_start(start: object) -> Start:
+    """Raises ConfigError for what is no place to start at."""
     if start == "earliest" or start == "latest" or isinstance(start, datetime):
         return start
     raise ConfigError(f"start is {start!r}, but must be 'earliest', 'latest' or a datetime")

@@ -1,92 +1,94 @@
 """Topic -> queues: asked of the name servers, kept for 30 s, asked again at once when it is in doubt.
 
-    NameServers    whom to ask: one of several, for as long as it answers
+    NameServers    whom to ask (`name_servers.py`)
     Route          the answer: the queues of a topic and the addresses of their brokers
     Routes         the answers we have
 
-A route that cannot be asked for again stays in use: brokers go on working without any name server.
+A route that cannot be asked for again stays in use: brokers go on working without any name server. Whoever
+wants a route that is just being asked for waits for that answer, so that there is one question at a time for
+each topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import logging
+import threading
+from collections.abc import Callable
 from functools import reduce
 from operator import attrgetter, or_
+from typing import TYPE_CHECKING
 
+from kourou.client.address_map import AddressMap
+from kourou.client.name_servers import LOOKUP_SECONDS, NameServers
 from kourou.client.refusals import accepted, explained
-from kourou.client.steps import Call, Operation
-from kourou.doors.chance import Chance
+from kourou.client.steps import Arrival, Call, Operation, Wait
 from kourou.doors.clock import Clock
-from kourou.errors import Denied, NotFound, Unreachable
+from kourou.errors import Denied, MQError, NotFound, TimedOut, Unreachable
 from kourou.protocol.bodies import PERM_READ, PERM_WRITE, MessageQueue, TopicRouteData
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command, request
-from kourou.protocol.headers import GetRoute
+from kourou.protocol.headers import GetRoute, TopicNamed
 from kourou.protocol.names import DEFAULT_TOPIC
+from kourou.remoting.address import format_address, parse_address
+
+if TYPE_CHECKING:
+    from kourou.client.route_cache import RouteCache
+
+__all__ = ["LOOKUP_SECONDS", "MASTER", "REFRESH_SECONDS", "NameServers", "Route", "Routes"]
 
 REFRESH_SECONDS = 30.0
-LOOKUP_SECONDS = 3.0
 KNOWN_LOOKUP_SECONDS = 1.0
 """For a route that is only to be refreshed: whoever has one does not wait longer for a newer one."""
 
 AGAIN_SECONDS = 3.0
 """Until somebody asks again for a route that nobody could tell."""
 
+ELSEWHERE_SECONDS = 1.0
+"""To find a broker at another address than it tells, even when nothing is left of a send's own time."""
+
 DEFAULT_TOPIC_QUEUES_MAX = 4
+QUEUE_COUNT_DIGITS_MAX = 5
 MASTER = 0
 
-
-class NameServers:
-    """Several name servers, all equally good. One is kept for as long as it answers."""
-
-    def __init__(self, addresses: Sequence[str], chance: Chance, clock: Clock) -> None:
-        self.addresses = tuple(chance.sample(addresses, len(addresses)))
-        self._clock = clock
-        self._current = 0
-
-    def ask(
-        self, command: Command, timeout: float = LOOKUP_SECONDS, doubtful: Collection[int] = ()
-    ) -> Operation[Command]:
-        """The reply of the first one that gives any; raises Unreachable when none does.
-
-        A reply with one of the `doubtful` codes is believed only after the others were asked as well:
-        name servers do not talk to each other, and one that was just started knows less than the rest.
-        `timeout` is for all of them together; each gets an even share of what is left of it.
-        """
-        deadline = self._clock.monotonic() + timeout
-        doubted: Command | None = None
-        failures: list[str] = []
-        count = len(self.addresses)
-        for turn in range(count):
-            index = (self._current + turn) % count
-            address = self.addresses[index]
-            share = (deadline - self._clock.monotonic()) / (count - turn)
-            try:
-                reply: Command = yield Call(address, command, max(share, 0.001))
-            except Unreachable as error:
-                failures.append(f"{address}: {error}")
-                continue
-            if reply.code not in doubtful:
-                self._current = index
-                return reply
-            doubted = reply
-        if doubted is not None:
-            return doubted
-        raise Unreachable(f"no name server answers ({'; '.join(failures)}); is one running there?")
+_log = logging.getLogger("kourou.client")
 
 
 class Route:
     """The queues of one topic, and where their brokers are."""
 
-    __slots__ = ("_addresses", "_permission", "read_queues", "topic", "write_queues")
+    __slots__ = ("_addresses", "_permission", "ordered_queues", "read_queues", "topic", "write_queues")
 
-    def __init__(self, topic: str, route: TopicRouteData, queues_max: int | None = None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        route: TopicRouteData,
+        queues_max: int | None = None,
+        before: Route | None = None,
+        real_address: Callable[[str], str] = str,
+    ) -> None:
         self.topic = topic
-        self._addresses = {broker.broker_name: broker.broker_addrs for broker in route.broker_datas}
+        self._addresses = {
+            broker.broker_name: {number: real_address(told) for number, told in broker.broker_addrs.items()}
+            for broker in route.broker_datas
+        }
         permissions = [each.perm for each in route.queue_datas]
         self._permission = reduce(or_, permissions) if permissions else PERM_READ | PERM_WRITE
-        self.write_queues = self._queues(route, PERM_WRITE, queues_max)
+        self.write_queues = self._configured(route) or self._queues(route, PERM_WRITE, queues_max)
         self.read_queues = self._queues(route, PERM_READ, queues_max)
+        self.ordered_queues = self._with_absent(before)
+        """To write to, also those of brokers that are away: what a key is hashed over to keep its queue."""
+
+    def masters(self) -> list[str]:
+        """The addresses of all masters."""
+        return [by_id[MASTER] for by_id in self._addresses.values() if MASTER in by_id]
+
+    def broker_names(self) -> list[str]:
+        """All brokers that have the topic and are there."""
+        return sorted(name for name, by_id in self._addresses.items() if by_id)
+
+    def addresses(self) -> set[str]:
+        """Every broker that has something of the topic, replicas included."""
+        return {address for by_id in self._addresses.values() for address in by_id.values()}
 
     def master(self, broker_name: str) -> str:
         """Where to write to; raises NotFound when that broker is not (or no longer) part of the route."""
@@ -104,6 +106,10 @@ class Route:
         by_id = self._addresses.get(broker_name, {})
         address = by_id.get(broker_id) or by_id.get(MASTER)
         return address if address is not None else by_id[min(by_id)] if by_id else self.master(broker_name)
+
+    def has(self, broker_name: str) -> bool:
+        """Whether that broker's master has something of the topic."""
+        return MASTER in self._addresses.get(broker_name, {})
 
     def check_readable(self) -> None:
         """Raises Denied when no broker lets anybody read the topic."""
@@ -128,6 +134,28 @@ class Route:
             f"change it with: kourou topic create {self.topic} --perm 6",
         )
 
+    def _configured(self, route: TopicRouteData) -> tuple[MessageQueue, ...]:
+        """The queues an administrator laid down for an ordered topic: `broker-a:4;broker-b:4`."""
+        configured = route.order_topic_conf
+        if not configured:
+            return ()
+        queues = []
+        for part in configured.split(";"):
+            name, _, count = part.strip().partition(":")
+            if count.isascii() and count.isdecimal() and len(count) <= QUEUE_COUNT_DIGITS_MAX:
+                queues += [
+                    MessageQueue(topic=self.topic, broker_name=name, queue_id=number)
+                    for number in range(int(count))
+                ]
+        return tuple(queues)
+
+    def _with_absent(self, before: Route | None) -> tuple[MessageQueue, ...]:
+        present = {queue.broker_name for queue in self.write_queues}
+        absent = [
+            queue for queue in (before.ordered_queues if before else ()) if queue.broker_name not in present
+        ]
+        return tuple(sorted([*self.write_queues, *absent])) if absent else self.write_queues
+
     def _queues(
         self, route: TopicRouteData, permission: int, queues_max: int | None
     ) -> tuple[MessageQueue, ...]:
@@ -149,20 +177,36 @@ class Route:
 
 
 class _Known:
-    __slots__ = ("fresh_until", "route")
+    __slots__ = ("data", "fresh_until", "queues_max", "route")
 
-    def __init__(self, route: Route, fresh_until: float) -> None:
+    def __init__(
+        self, route: Route, data: TopicRouteData, queues_max: int | None, fresh_until: float
+    ) -> None:
         self.route = route
+        self.data = data
+        self.queues_max = queues_max
         self.fresh_until = fresh_until
 
 
 class Routes:
-    """The routes of the topics in use."""
+    """The routes of the topics in use. Any number of threads may ask at once."""
 
-    def __init__(self, name_servers: NameServers, clock: Clock) -> None:
+    def __init__(
+        self,
+        name_servers: NameServers,
+        clock: Clock,
+        *,
+        address_map: AddressMap | None = None,
+        cache: RouteCache | None = None,
+    ) -> None:
         self.name_servers = name_servers
         self._clock = clock
+        self._address_map = address_map or AddressMap()
+        self._cache = cache
         self._known: dict[str, _Known] = {}
+        self._lock = threading.Lock()
+        self._asked: dict[str, list[Arrival]] = {}
+        self._not_elsewhere: set[str] = set()
 
     def to_publish(self, topic: str, deadline: float) -> Operation[Route]:
         """Queues to write to. For a topic that is not there yet, the default topic's: sending creates it.
@@ -176,8 +220,7 @@ class Routes:
                 default = yield from self.ask(DEFAULT_TOPIC, self._time_left(deadline))
             except NotFound:
                 raise unknown from None
-            route = Route(topic, default, DEFAULT_TOPIC_QUEUES_MAX)
-            self._keep(route)
+            route = self._keep(topic, default, DEFAULT_TOPIC_QUEUES_MAX)
         route.check_writable()
         return route
 
@@ -204,25 +247,119 @@ class Routes:
         if known is not None:
             known.fresh_until = self._clock.monotonic()
 
+    def topics(self) -> list[str]:
+        """Those whose route is known."""
+        return list(self._known)
+
+    def masters(self) -> list[str]:
+        """The addresses of all masters of the routes that are known."""
+        found = (address for known in list(self._known.values()) for address in known.route.masters())
+        return list(dict.fromkeys(found))
+
+    def known(self, topic: str) -> Route:
+        """The route of a topic whose route is known; KeyError for any other."""
+        return self._known[topic].route
+
+    def a_queue_of_each_broker(self) -> list[MessageQueue]:
+        """One queue to write to, of whatever topic, of each broker in the known routes."""
+        queues = (queue for known in list(self._known.values()) for queue in known.route.write_queues)
+        return list({queue.broker_name: queue for queue in queues}.values())
+
+    def elsewhere(self, broker_name: str, address: str) -> Operation[str | None]:
+        """Where else a broker may be whose own address cannot be reached: at the host of the name server.
+
+        So it is when both run in containers, or behind one NAT, that pass their ports on. Only a broker that
+        has this very name is taken: each has a topic of its own name. None when there is no such thing.
+        """
+        name_server = self.name_servers.current
+        if name_server is None or address in self._not_elsewhere:
+            return None
+        candidate = format_address(parse_address(name_server)[0], parse_address(address)[1])
+        self._not_elsewhere.add(address)  # until we know better: nobody else looks meanwhile, nor too often
+        if candidate in (address, name_server):
+            return None
+        command = request(RequestCode.GET_TOPIC_STATS_INFO, TopicNamed(broker_name))
+        try:
+            reply: Command = yield Call(candidate, command, ELSEWHERE_SECONDS)
+        except Unreachable:
+            return None
+        if reply.code != ResponseCode.SUCCESS:
+            return None
+        _log.warning("%s cannot be reached at %s, and is used at %s", broker_name, address, candidate)
+        self._address_map.add(address, candidate)
+        self._not_elsewhere.discard(address)
+        for topic, known in list(self._known.items()):
+            known.route = Route(topic, known.data, known.queues_max, known.route, self._address_map)
+        return candidate
+
     def _current(self, topic: str, deadline: float) -> Operation[Route]:
         known = self._known.get(topic)
         now = self._clock.monotonic()
         if known is None:
-            body = yield from self.ask(topic, self._time_left(deadline))
-        elif now < known.fresh_until:
+            return (yield from self._first(topic, deadline))
+        if now < known.fresh_until:
             return known.route
-        else:
-            # Whoever comes by while we ask goes on with the old one, and so do we if nobody can tell.
-            known.fresh_until = now + AGAIN_SECONDS
-            try:
-                body = yield from self.ask(topic, min(self._time_left(deadline), KNOWN_LOOKUP_SECONDS))
-            except (NotFound, Unreachable):
-                return known.route
-        return self._keep(Route(topic, body))
+        # Whoever comes by while we ask goes on with the old one, and so do we if nobody can tell.
+        known.fresh_until = now + AGAIN_SECONDS
+        try:
+            data = yield from self.ask(topic, min(self._time_left(deadline), KNOWN_LOOKUP_SECONDS))
+        except (NotFound, Unreachable):
+            return known.route
+        return self._keep(topic, data)
 
-    def _keep(self, route: Route) -> Route:
-        self._known[route.topic] = _Known(route, self._clock.monotonic() + REFRESH_SECONDS)
+    def _first(self, topic: str, deadline: float) -> Operation[Route]:
+        """Ask for a route nobody has asked for yet, or wait for who just does."""
+        arrival = Arrival()
+        with self._lock:
+            waiting = self._asked.get(topic)
+            if waiting is None:
+                self._asked[topic] = []
+            else:
+                waiting.append(arrival)
+        if waiting is not None:
+            return (yield from _other_s_answer(arrival, topic, self._time_left(deadline)))
+        outcome: Route | MQError = Unreachable(f"the question for the route of '{topic}' was given up")
+        try:
+            outcome = yield from self._asked_or_cached(topic, deadline)
+            return outcome
+        except MQError as error:
+            outcome = error
+            raise
+        finally:
+            with self._lock:
+                waiting = self._asked.pop(topic)
+            for each in waiting:
+                each.put(outcome)
+
+    def _asked_or_cached(self, topic: str, deadline: float) -> Operation[Route]:
+        try:
+            data = yield from self.ask(topic, self._time_left(deadline))
+        except Unreachable:
+            cached = self._cache.get(topic) if self._cache is not None else None
+            if cached is None:
+                raise
+            _log.warning("no name server answers: the route of '%s' is the one kept on disk", topic)
+            route = self._keep(topic, cached)
+            self._known[topic].fresh_until = self._clock.monotonic() + AGAIN_SECONDS
+            return route
+        return self._keep(topic, data)
+
+    def _keep(self, topic: str, data: TopicRouteData, queues_max: int | None = None) -> Route:
+        before = self._known.get(topic)
+        route = Route(topic, data, queues_max, before.route if before else None, self._address_map)
+        self._known[topic] = _Known(route, data, queues_max, self._clock.monotonic() + REFRESH_SECONDS)
+        if self._cache is not None and queues_max is None:
+            self._cache.keep(topic, data)
         return route
 
     def _time_left(self, deadline: float) -> float:
         return max(deadline - self._clock.monotonic(), 0.001)
+
+
+def _other_s_answer(arrival: Arrival, topic: str, timeout: float) -> Operation[Route]:
+    outcome: Route | MQError | None = yield Wait(arrival, timeout, from_broker=False)
+    if outcome is None:
+        raise TimedOut(f"no name server told the route of '{topic}' within {timeout:g} s")
+    if isinstance(outcome, MQError):
+        raise outcome
+    return outcome

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
+from kourou.client.finding import find_name_servers
 from kourou.errors import ConfigError
 from kourou.protocol.names import group_fault, topic_fault
-from kourou.remoting.address import parse_address
-
-NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
 
 
 def name_server_addresses(given: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The name servers to ask: those given, else those of the environment variable NAMESRV_ADDR.
+    """The name servers to ask, as `finding.py` finds them; for who does not want to use an address server.
 
-    Several are separated by `;` (or given one by one). Raises ConfigError when there are none, or one is
-    no address.
+    Raises ConfigError when there are none, or one is no address.
     """
-    texts = (
-        [given or os.environ.get(NAME_SERVER_VARIABLE, "")]
-        if given is None or isinstance(given, str)
-        else given
-    )
-    addresses = tuple(
-        dict.fromkeys(each.strip() for text in texts for each in text.split(";") if each.strip())
-    )
-    if not addresses:
+    found = find_name_servers(given)
+    if not found.addresses:
         raise ConfigError(
-            "no name server is given: pass name_server='host:9876' (on the command line -n host:9876), "
-            f"or set the environment variable {NAME_SERVER_VARIABLE}"
+            f"the name servers are to be asked for at {found.address_server}, which is not possible here: "
+            "pass name_server='host:9876'"
         )
-    for address in addresses:
-        parse_address(address)
-    return addresses
+    return found.addresses
 
 
 def checked_group(group: object) -> str:

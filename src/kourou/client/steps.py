@@ -7,11 +7,14 @@ when that fails is therefore written once, and `drive.py` runs it blocking or as
     Call      one request; sent its reply (None when one-way)
     Launch    a request starts, nobody waits for it yet; sent None
     Collect   sent what came of launched requests: [(token, reply or MQError), ...], empty when time ran out
+    Wait      for something another brings, a broker by itself say; sent it, None when time ran out
+    Pause     let time pass; sent None
+    Fetch     a small page by HTTP; sent its text
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable
+from collections.abc import Callable, Generator, Hashable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from kourou.errors import MQError
@@ -37,7 +40,47 @@ class Collect(NamedTuple):
     """Seconds to wait for the first outcome."""
 
 
-Step: TypeAlias = Call | Launch | Collect
+class Arrival:
+    """Where one thing arrives, once: brought by a handler, awaited by an operation."""
+
+    __slots__ = ("_tell", "value")
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self._tell: Callable[[], object] | None = None
+
+    def put(self, value: Any) -> None:
+        """It is there. `value` must not be None: that means nothing came."""
+        self.value = value
+        if self._tell is not None:
+            self._tell()
+
+    def when_there(self, tell: Callable[[], object]) -> None:
+        """Have `tell` called as soon as it is there; perhaps twice when it comes at this very moment."""
+        self._tell = tell
+        if self.value is not None:
+            tell()
+
+
+class Wait(NamedTuple):
+    arrival: Arrival
+    timeout: float
+    """Seconds."""
+    from_broker: bool = True
+    """Whether a broker sends it by itself; otherwise another operation of ours brings it."""
+
+
+class Pause(NamedTuple):
+    seconds: float
+
+
+class Fetch(NamedTuple):
+    url: str
+    timeout: float
+    """Seconds."""
+
+
+Step: TypeAlias = Call | Launch | Collect | Wait | Pause | Fetch
 Settled: TypeAlias = list[tuple[Hashable, Command | MQError]]
 
 Result = TypeVar("Result")

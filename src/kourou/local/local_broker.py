@@ -4,7 +4,8 @@
         kourou.Producer("group", name_server=broker.name_server)
 
 They run on an event loop in a thread of their own, on free ports of the loopback interface. Without a folder
-given, the data goes to a temporary one and disappears with the broker.
+given, the data goes to a temporary one and disappears with the broker; or it stays in memory, and no disk is
+touched at all.
 """
 
 from __future__ import annotations
@@ -18,18 +19,36 @@ from types import TracebackType
 from typing import Any, Self
 
 from kourou.broker.config import BrokerConfig
-from kourou.errors import MQError
+from kourou.doors.clock import RealClock
+from kourou.doors.files import Files
+from kourou.doors.memory_files import MemoryFiles
+from kourou.errors import ConfigError, MQError
 from kourou.local.node import Node
 from kourou.nameserver.config import NameServerConfig
 
 START_SECONDS_MAX = 30.0
+IN_MEMORY = "/memory"
+"""The folder of a broker whose disk nobody else sees."""
 
 
 class LocalBroker:
-    """Starts when entered, stops when left. Settings are those of `BrokerConfig`, by field name."""
+    """Starts when entered, stops when left.
 
-    def __init__(self, data: str | os.PathLike[str] | None = None, **settings: Any) -> None:
+        with kourou.LocalBroker() as broker:
+            producer = kourou.Producer("group", name_server=broker.name_server)
+
+    `data` is the folder to keep everything in, for the next one to find; without it a temporary one is used.
+    With `memory` no disk is touched, and everything is gone with the object. Settings are those of
+    `BrokerConfig`, by field name.
+    """
+
+    def __init__(
+        self, data: str | os.PathLike[str] | None = None, *, memory: bool = False, **settings: Any
+    ) -> None:
+        if memory and data is not None:
+            raise ConfigError(f"data is '{os.fspath(data)}', and memory is asked for; give one of them")
         self._data = None if data is None else os.fspath(data)
+        self._files: Files | None = MemoryFiles(RealClock().now_ms) if memory else None
         self._settings = settings
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,9 +76,10 @@ class LocalBroker:
 
     @property
     def data(self) -> str:
-        """The folder it keeps everything in."""
+        """The folder it keeps everything in. One in memory has none, which is a ConfigError."""
         self._running_node()
-        assert self._data is not None
+        if self._data is None:
+            raise ConfigError("this LocalBroker keeps everything in memory: it has no folder")
         return self._data
 
     def _running_node(self) -> Node:
@@ -73,13 +93,14 @@ class LocalBroker:
         """Returns when it serves."""
         if self._thread is not None:
             raise MQError("this LocalBroker is running already")
-        if self._data is None:
+        if self._data is None and self._files is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="kourou-")
             self._data = self._temporary.name
+        folder = self._data or IN_MEMORY
         try:
-            name_server = NameServerConfig(port=0, kv_config_path=f"{self._data}/namesrv/kvConfig.json")
-            broker = BrokerConfig(**{"port": 0, "store_path": f"{self._data}/store", **self._settings})
-            node = Node(name_server, broker)
+            name_server = NameServerConfig(port=0, kv_config_path=f"{folder}/namesrv/kvConfig.json")
+            broker = BrokerConfig(**{"port": 0, "store_path": f"{folder}/store", **self._settings})
+            node = Node(name_server, broker, self._files)
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="kourou-local", daemon=True)
             self._thread.start()

@@ -1,4 +1,4 @@
-"""A name server and a broker on one event loop, with the real doors."""
+"""A name server and a broker on one event loop, with the real doors; the disk may be one in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from kourou.broker.broker import Broker
 from kourou.broker.config import BrokerConfig
 from kourou.doors.chance import Chance
 from kourou.doors.clock import RealClock
-from kourou.doors.files import RealFiles
+from kourou.doors.failing_files import machine_files
+from kourou.doors.files import Files
 from kourou.doors.network import RealNetwork
 from kourou.nameserver.config import NameServerConfig
 from kourou.nameserver.server import NameServer
@@ -21,9 +22,12 @@ class Node:
     name_server: NameServer
     broker: Broker
 
-    def __init__(self, name_server: NameServerConfig, broker: BrokerConfig) -> None:
+    def __init__(
+        self, name_server: NameServerConfig, broker: BrokerConfig, files: Files | None = None
+    ) -> None:
         self._name_server_config = name_server
         self._broker_config = broker
+        self._files = files or machine_files(os.environ)
         self._running: list[NameServer | Broker] = []
 
     @property
@@ -32,7 +36,7 @@ class Node:
 
     async def start(self) -> None:
         """Serve; whatever fails, nothing is left running."""
-        network, clock, files, chance = RealNetwork(), RealClock(), RealFiles(), Chance()
+        network, clock, files, chance = RealNetwork(), RealClock(), self._files, Chance()
         try:
             self.name_server = NameServer(
                 self._name_server_config, network=network, clock=clock, files=files, chance=chance

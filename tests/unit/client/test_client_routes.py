@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import pytest
 
+from kourou.client.address_map import AddressMap
 from kourou.client.routes import NameServers, Route, Routes
-from kourou.client.steps import Call
+from kourou.client.steps import Call, Wait
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
 from kourou.errors import Denied, NotFound, Unreachable
 from kourou.protocol.bodies import MessageQueue, TopicRouteData
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command, request
-from kourou.protocol.headers import GetRoute
+from kourou.protocol.headers import GetRoute, TopicNamed
 from tests.unit.client.conversation import TWO_BROKERS, asked, play, reply, route_of
 
 UNKNOWN = reply(code=ResponseCode.TOPIC_NOT_EXIST, remark="No topic route info in name server")
@@ -208,3 +209,120 @@ def test_routes_are_asked_for_as_standard_json(clock: SimulatedClock) -> None:
     _, (step,) = play(Routes(servers(clock, "n1:1"), clock).ask("t", 3.0), world)
     assert asked(step) == ("n1:1", RequestCode.GET_ROUTEINFO_BY_TOPIC)
     assert step.command.fields == {"topic": "t", "acceptStandardJsonOnly": "true"}
+
+
+# ------------------------------------------------------------------------------ one question at a time
+
+
+def test_who_wants_a_route_that_is_being_asked_for_waits_for_that_answer(clock: SimulatedClock) -> None:
+    routes = Routes(servers(clock, "n:1"), clock)
+    first, second, third = (routes.to_publish("t", 3.0) for _ in range(3))
+    assert isinstance(next(first), Call)
+    waits = [next(second), next(third)]
+    assert all(isinstance(wait, Wait) and not wait.from_broker for wait in waits)
+    with pytest.raises(StopIteration) as done:
+        first.send(reply(body=route_of(TWO_BROKERS).encode()))
+    for operation, wait in zip((second, third), waits, strict=True):
+        assert isinstance(wait, Wait)
+        with pytest.raises(StopIteration) as also_done:
+            operation.send(wait.arrival.value)
+        assert also_done.value.value is done.value.value
+
+
+def test_who_waited_for_a_question_that_failed_gets_its_error(clock: SimulatedClock) -> None:
+    routes = Routes(servers(clock, "n:1"), clock)
+    first, second = routes.to_read("t", 3.0), routes.to_read("t", 3.0)
+    next(first)
+    wait = next(second)
+    assert isinstance(wait, Wait)
+    with pytest.raises(Unreachable, match="no name server answers"):
+        first.throw(Unreachable("refused"))
+    with pytest.raises(Unreachable, match="no name server answers"):
+        second.send(wait.arrival.value)
+    play(routes.to_read("t", 3.0), World({"n:1": {"t": route_of(TWO_BROKERS)}}))
+
+
+def test_a_question_that_is_given_up_does_not_leave_others_waiting(clock: SimulatedClock) -> None:
+    routes = Routes(servers(clock, "n:1"), clock)
+    first, second = routes.to_read("t", 3.0), routes.to_read("t", 3.0)
+    next(first)
+    wait = next(second)
+    assert isinstance(wait, Wait)
+    first.close()  # its task was cancelled
+    with pytest.raises(Unreachable, match="was given up"):
+        second.send(wait.arrival.value)
+
+
+# ------------------------------------------------------------------------------------- queues of an order
+
+
+def test_a_key_s_queues_stay_while_a_broker_is_away(clock: SimulatedClock) -> None:
+    routes = Routes(servers(clock, "n:1"), clock)
+    world = World({"n:1": {"t": route_of(TWO_BROKERS)}})
+    both, _ = play(routes.to_publish("t", 3.0), world)
+    assert both.ordered_queues == both.write_queues
+    assert world.tables["n:1"] is not None
+    world.tables["n:1"]["t"] = route_of({"broker-b": {0: "b:10911"}}, write=6)
+    routes.doubt("t")
+    one, _ = play(routes.to_publish("t", 3.0), world)
+    assert {queue.broker_name for queue in one.write_queues} == {"broker-b"}
+    count = [
+        sum(queue.broker_name == name for queue in one.ordered_queues) for name in ("broker-a", "broker-b")
+    ]
+    assert count == [4, 6]
+    assert list(one.ordered_queues) == sorted(one.ordered_queues)
+
+
+def test_an_administrator_s_order_configuration_is_what_is_written_to() -> None:
+    data = route_of(TWO_BROKERS)
+    data.order_topic_conf = "broker-b:2;broker-a:1;nonsense"
+    route = Route("t", data)
+    assert [(queue.broker_name, queue.queue_id) for queue in route.write_queues] == [
+        ("broker-b", 0),
+        ("broker-b", 1),
+        ("broker-a", 0),
+    ]
+
+
+# --------------------------------------------------------------------------------- brokers behind a wall
+
+
+def test_addresses_are_mapped_where_a_route_is_made(clock: SimulatedClock) -> None:
+    routes = Routes(servers(clock, "n:1"), clock, address_map=AddressMap({"a:10911": "localhost:7"}))
+    route, _ = play(routes.to_publish("t", 3.0), World({"n:1": {"t": route_of(TWO_BROKERS)}}))
+    assert (route.master("broker-a"), route.master("broker-b")) == ("localhost:7", "b:10911")
+
+
+def test_a_broker_that_cannot_be_reached_is_found_at_the_name_server_s_host(clock: SimulatedClock) -> None:
+    routes = Routes(servers(clock, "gate:1"), clock)
+    play(routes.to_publish("t", 3.0), World({"gate:1": {"t": route_of(TWO_BROKERS)}}))
+    asked_for: list[tuple[str, str]] = []
+
+    def there(step: Call) -> Command:
+        asked_for.append((step.address, step.command.parse(TopicNamed).topic))
+        return reply()
+
+    found, _ = play(routes.elsewhere("broker-a", "a:10911"), there)
+    assert found == "gate:10911"
+    assert asked_for == [("gate:10911", "broker-a")]
+    assert routes.known("t").master("broker-a") == "gate:10911"
+
+
+@pytest.mark.parametrize("outcome", [UNKNOWN, Unreachable("refused")])
+def test_another_broker_at_that_place_is_not_taken_for_it(
+    clock: SimulatedClock, outcome: Command | Unreachable
+) -> None:
+    routes = Routes(servers(clock, "gate:1"), clock)
+
+    def stranger(step: Call) -> Command:
+        if isinstance(outcome, Unreachable):
+            raise outcome
+        return outcome
+
+    found, steps = play(routes.elsewhere("broker-a", "a:10911"), stranger)
+    assert (found, len(steps)) == (None, 1)
+    assert play(routes.elsewhere("broker-a", "a:10911"), never) == (None, [])
+
+
+def never(step: Call) -> Command:
+    raise AssertionError(step)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kourou.client.drive import AsyncDriver, BlockingDriver
-from kourou.client.steps import Call, Collect, Launch, Operation
+from kourou.client.steps import Arrival, Call, Collect, Launch, Operation, Wait
 from kourou.doors.clock import SimulatedClock
 from kourou.errors import ConfigError, ConnectionLost, MQError, Unreachable
 from kourou.protocol.codes import RequestCode
@@ -225,3 +226,116 @@ def test_closing_a_driver_closes_its_client() -> None:
     asyncio.run(driver.close())
     asyncio.run(driver.close())
     assert async_peers.is_closed
+
+
+# ----------------------------------------------------------------------------- nobody waits, or for another
+
+
+class Attended:
+    """A blocking client whose replies come when somebody polls."""
+
+    def __init__(self) -> None:
+        self.launched: list[tuple[str, Callable[[Any], None]]] = []
+        self.outcomes: list[Any] = []
+        self.woken = threading.Event()
+
+    def hear_wakes(self) -> None:
+        pass
+
+    def wake(self) -> None:
+        self.woken.set()
+
+    def call_soon(self, address: str, command: Command, timeout: float, then: Callable[[Any], None]) -> None:
+        self.launched.append((address, then))
+        self.woken.set()
+
+    def poll(self, seconds: float) -> None:
+        while self.launched and self.outcomes:
+            self.launched.pop(0)[1](self.outcomes.pop(0))
+        self.woken.wait(0.01)
+        self.woken.clear()
+
+    def close(self) -> None:
+        pass
+
+
+def two_tries() -> Operation[str]:
+    try:
+        yield ask("first")
+    except Unreachable:
+        reply: Command = yield ask("second")
+        return f"after {reply.code}"
+    return "at once"
+
+
+def test_what_is_started_goes_on_in_the_driver_s_own_thread_and_is_told_once() -> None:
+    client = Attended()
+    client.outcomes = [Unreachable("refused"), Command(7)]
+    driver = BlockingDriver(client)  # type: ignore[arg-type]
+    told: list[Any] = []
+    done = threading.Event()
+
+    def tell(result: object) -> None:
+        told.append((result, threading.current_thread().name))
+        done.set()
+
+    driver.start(two_tries(), tell)
+    assert done.wait(5)
+    driver.close()
+    assert told == [("after 7", "kourou")]
+
+
+def test_what_is_started_and_not_done_when_a_driver_closes_is_told_so() -> None:
+    driver = BlockingDriver(Attended())  # type: ignore[arg-type]
+    told: list[Any] = []
+    driver.start(two_tries(), told.append)
+    driver.close()
+    (error,) = told
+    assert isinstance(error, ConnectionLost)
+    assert "closed before there was an answer" in str(error)
+
+
+def test_chores_are_done_again_when_they_want_to_be_and_after_a_failure() -> None:
+    driver = BlockingDriver(Attended())  # type: ignore[arg-type]
+    done: list[int] = []
+    enough = threading.Event()
+
+    def chores() -> Operation[float]:
+        done.append(1)
+        if len(done) == 3:
+            enough.set()
+            raise Unreachable("nobody there")
+        yield from ()
+        return 0.001
+
+    driver.attend(chores)
+    assert enough.wait(5)
+    driver.close()
+    assert len(done) == 3  # after a failure it takes seconds
+
+
+def test_an_operation_waits_for_what_another_brings() -> None:
+    def operation(arrival: Arrival) -> Operation[object]:
+        return (yield Wait(arrival, 5.0, from_broker=False))
+
+    def blocking() -> object:
+        arrival = Arrival()
+        threading.Timer(0.01, arrival.put, ["there"]).start()
+        return BlockingDriver(Attended()).run(operation(arrival))  # type: ignore[arg-type]
+
+    async def waiting() -> object:
+        arrival = Arrival()
+        asyncio.get_running_loop().call_later(0.01, arrival.put, "there, too")
+        return await AsyncDriver(AsyncPeers(SimulatedClock())).run(operation(arrival))  # type: ignore[arg-type]
+
+    assert blocking() == "there"
+    assert asyncio.run(waiting()) == "there, too"
+
+
+def test_who_waits_in_vain_gets_none() -> None:
+    def operation() -> Operation[object]:
+        return (yield Wait(Arrival(), 0.01, from_broker=False))
+
+    assert BlockingDriver(Attended()).run(operation()) is None  # type: ignore[arg-type]
+    driver = AsyncDriver(AsyncPeers(SimulatedClock()))  # type: ignore[arg-type]
+    assert asyncio.run(driver.run(operation())) is None

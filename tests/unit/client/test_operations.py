@@ -1,26 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
 from kourou.client import operations
-from kourou.client.operations import Outgoing, SendResult, SendStatus, Subscription, TopicSettings
+from kourou.client.operations import Subscription, TopicSettings
 from kourou.client.routes import NameServers, Routes
-from kourou.client.steps import Call, Operation
+from kourou.client.steps import Call
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
 from kourou.errors import (
-    Busy,
     ConfigError,
-    ConnectionLost,
     Denied,
     MQError,
     NotFound,
     ProtocolError,
-    Refused,
-    TimedOut,
-    Unreachable,
 )
 from kourou.protocol.bodies import BrokerData, ClusterInfo, MessageQueue, TopicList
 from kourou.protocol.codes import RequestCode, ResponseCode
@@ -60,180 +55,6 @@ def clock() -> SimulatedClock:
 @pytest.fixture
 def routes(clock: SimulatedClock) -> Routes:
     return Routes(NameServers(["n:9876"], Chance(1), clock), clock)
-
-
-def alternately(queues: Sequence[MessageQueue], avoid: str | None) -> MessageQueue:
-    return next(queue for queue in queues if queue.broker_name != avoid)
-
-
-def silent(_address: str) -> Operation[None]:
-    yield from ()
-
-
-def sending(
-    routes: Routes, clock: SimulatedClock, *, retries: int = 2, timeout: float = 3.0
-) -> Operation[SendResult]:
-    outgoing = Outgoing("g", "t", b"body", "TAGS\x01new\x02", "ID", flag=5, born_ms=77)
-    return operations.send(outgoing, routes, alternately, silent, clock, timeout=timeout, retries=retries)
-
-
-# ------------------------------------------------------------------------------------------------- sending
-
-
-def test_a_send_names_the_queue_and_tells_where_the_message_is(routes: Routes, clock: SimulatedClock) -> None:
-    brokers = Brokers(reply(SENT))
-    result, _ = play(sending(routes, clock), brokers)
-    assert result == SendResult(
-        SendStatus.SEND_OK,
-        "ID",
-        SENT.message_id,
-        MessageQueue(topic="t", broker_name="broker-a", queue_id=3),
-        41,
-        "X",
-        "DefaultRegion",
-    )
-    (call,) = brokers.sends
-    assert asked(call) == ("a:10911", RequestCode.SEND_MESSAGE_V2)
-    assert call.command.body == b"body"
-    assert call.command.fields == {
-        "a": "g",
-        "b": "t",
-        "c": "TBW102",
-        "d": "4",
-        "e": "0",
-        "f": "0",
-        "g": "77",
-        "h": "5",
-        "i": "TAGS\x01new\x02",
-        "j": "0",
-        "k": "false",
-        "m": "false",
-    }
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        (ResponseCode.SUCCESS, SendStatus.SEND_OK),
-        (ResponseCode.FLUSH_DISK_TIMEOUT, SendStatus.FLUSH_DISK_TIMEOUT),
-        (ResponseCode.FLUSH_SLAVE_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT),
-        (ResponseCode.SLAVE_NOT_AVAILABLE, SendStatus.SLAVE_NOT_AVAILABLE),
-    ],
-)
-def test_a_stored_message_is_a_result_whatever_was_slow(
-    routes: Routes, clock: SimulatedClock, code: int, status: SendStatus
-) -> None:
-    brokers = Brokers(reply(SENT, code=code))
-    result, _ = play(sending(routes, clock), brokers)
-    assert result.status is status
-    assert len(brokers.sends) == 1
-
-
-@pytest.mark.parametrize("code", [17, 14, 1, 2, 16, 204, 205])
-def test_another_broker_is_tried_after_a_refusal_that_may_be_its_own(
-    routes: Routes, clock: SimulatedClock, code: int
-) -> None:
-    brokers = Brokers(reply(code=code), reply(SENT))
-    result, _ = play(sending(routes, clock), brokers)
-    assert result.queue.broker_name == "broker-b"
-    assert [call.address for call in brokers.sends] == ["a:10911", "b:10911"]
-
-
-@pytest.mark.parametrize("error", [Unreachable("refused"), ConnectionLost("lost"), TimedOut("late")])
-def test_another_broker_is_tried_after_a_network_error(
-    routes: Routes, clock: SimulatedClock, error: MQError
-) -> None:
-    brokers = Brokers(error, reply(SENT))
-    result, _ = play(sending(routes, clock), brokers)
-    assert result.queue.broker_name == "broker-b"
-
-
-@pytest.mark.parametrize(
-    "code", sorted(set(map(int, ResponseCode)) - {0, 10, 11, 12, 17, 14, 1, 2, 16, 204, 205})
-)
-def test_any_other_refusal_is_raised_at_once(routes: Routes, clock: SimulatedClock, code: int) -> None:
-    brokers = Brokers(reply(code=code, remark="because"))
-    with pytest.raises(
-        Refused, match=r"broker-a \(a:10911\) refused a message for 't': because \["
-    ) as refused:
-        play(sending(routes, clock), brokers)
-    assert (refused.value.code, refused.value.remark) == (code, "because")
-    assert len(brokers.sends) == 1
-
-
-def test_two_retries_are_two_and_the_error_tells_the_tries(routes: Routes, clock: SimulatedClock) -> None:
-    busy = [reply(code=ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]") for _ in range(4)]
-    brokers = Brokers(*busy)
-    with pytest.raises(Busy) as failed:
-        play(sending(routes, clock), brokers)
-    assert len(brokers.sends) == 3
-    assert str(failed.value).startswith(
-        "sending to 't' failed: 3 tries in 0 ms "
-        "(broker-a queue 0, broker-b queue 0, broker-a queue 0); last: broker-a (a:10911) refused"
-    )
-    assert failed.value.remark == "[OVERLOAD]"
-
-
-def test_without_retries_the_first_failure_is_the_last(routes: Routes, clock: SimulatedClock) -> None:
-    brokers = Brokers(ConnectionLost("it hung up"))
-    with pytest.raises(ConnectionLost, match=r"1 try in 0 ms \(broker-a queue 0\); last: it hung up"):
-        play(sending(routes, clock, retries=0), brokers)
-
-
-def test_one_timeout_is_for_all_tries_together(routes: Routes, clock: SimulatedClock) -> None:
-    seen: list[float] = []
-
-    def slow(step: Call) -> Command:
-        if step.command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
-            return reply(body=route_of(TWO_BROKERS).encode())
-        seen.append(step.timeout)
-        clock.advance(2.0)
-        raise ConnectionLost("lost")
-
-    with pytest.raises(ConnectionLost, match="2 tries in 4000 ms"):
-        play(sending(routes, clock), slow)
-    assert seen == pytest.approx([3.0, 1.0])
-
-
-def test_a_send_whose_time_went_into_finding_brokers_says_so(routes: Routes, clock: SimulatedClock) -> None:
-    def slow(step: Call) -> Command:
-        clock.advance(3.0)
-        return reply(body=route_of(TWO_BROKERS).encode())
-
-    with pytest.raises(TimedOut, match="no time was left to send to 't'"):
-        play(sending(routes, clock), slow)
-
-
-def test_after_a_failed_try_the_next_send_asks_for_the_route_again(
-    routes: Routes, clock: SimulatedClock
-) -> None:
-    brokers = Brokers(ConnectionLost("lost"), reply(SENT), reply(SENT), reply(SENT))
-    for _ in range(3):
-        play(sending(routes, clock), brokers)
-    assert brokers.lookups == 2
-
-
-def test_a_send_reply_without_its_fields_is_refused_with_their_names(
-    routes: Routes, clock: SimulatedClock
-) -> None:
-    with pytest.raises(Refused, match="msgId"):
-        play(sending(routes, clock, retries=0), Brokers(reply()))
-
-
-def test_a_one_way_send_is_flagged_and_tried_once(routes: Routes, clock: SimulatedClock) -> None:
-    outgoing = Outgoing("g", "t", b"body", "", "ID")
-    brokers = Brokers(Unreachable("refused"))
-    with pytest.raises(Unreachable):
-        play(operations.send_one_way(outgoing, routes, alternately, silent, clock, timeout=3.0), brokers)
-    (call,) = brokers.sends
-    assert call.one_way
-    assert call.command.is_one_way
-
-
-def test_a_batch_goes_out_as_one(routes: Routes) -> None:
-    command = Outgoing("g", "t", b"", "", "ID", batch=True).request(QUEUE)
-    assert command.code == RequestCode.SEND_BATCH_MESSAGE
-    assert command.fields["m"] == "true"
 
 
 # ------------------------------------------------------------------------------------------------- pulling

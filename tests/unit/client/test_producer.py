@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
-from kourou.client.operations import Outgoing, SendResult
-from kourou.client.producer import Sending
+from kourou.client.delays import DelayLevel
+from kourou.client.producer_settings import ProducerSettings
+from kourou.client.sending import Sending, Where
+from kourou.client.sends import Outgoing, SendResult
 from kourou.client.steps import Call, Operation
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
-from kourou.errors import ConfigError, ConnectionLost, Refused
+from kourou.errors import ConfigError, ConnectionLost, Refused, Unreachable
 from kourou.message import Message
 from kourou.protocol import properties, record
 from kourou.protocol.bodies import HeartbeatData, MessageQueue
@@ -43,6 +45,8 @@ class Cluster:
             assert step.one_way
             self.farewells.append((step.address, command.parse(UnregisterClient)))
             return None
+        if command.code == RequestCode.GET_TOPIC_STATS_INFO:
+            raise Unreachable("there is no other way to a broker")
         header = command.parse(SendMessageV2)
         self.sends.append((step.address, header, command.body))
         if self.failure is not None:
@@ -61,21 +65,14 @@ def cluster() -> Cluster:
 
 
 def sending(clock: SimulatedClock, **changes: Any) -> Sending:
-    values: dict[str, Any] = {
-        "group": "g",
-        "name_server": "n:9876",
-        "send_timeout": 3.0,
-        "retries": 2,
-        "compress_over": 4096,
-        "message_bytes_max": 100_000,
-    }
-    return Sending(**(values | changes), clock=clock, chance=Chance(5))
+    group, name_server = changes.pop("group", "g"), changes.pop("name_server", "n:9876")
+    settings = ProducerSettings(**({"message_bytes_max": 100_000} | changes))
+    return Sending(group, name_server, settings, clock, Chance(5))
 
 
 def send(sender: Sending, cluster: Cluster, message: Message, **how: Any) -> SendResult:
-    operation: Operation[SendResult] = sender.send(
-        message, how.get("key"), how.get("queue"), how.get("timeout")
-    )
+    where = Where(**{name: how.pop(name) for name in Where._fields if name in how})
+    operation: Operation[SendResult] = sender.send(message, where, **how)
     return play(operation, cluster)[0]
 
 
@@ -125,7 +122,7 @@ def test_ids_are_unique_among_threads(clock: SimulatedClock) -> None:
     ids: list[str] = []
 
     def many() -> None:
-        ids.extend(sender._with_id(Message("t", b"x"))["UNIQ_KEY"] for _ in range(500))
+        ids.extend(sender.with_id({})["UNIQ_KEY"] for _ in range(500))
 
     threads = [threading.Thread(target=many) for _ in range(8)]
     for thread in threads:
@@ -204,7 +201,7 @@ def test_the_queues_of_a_topic_can_be_asked_for(clock: SimulatedClock, cluster: 
 
 def test_a_batch_is_one_request_with_an_id_for_each_message(clock: SimulatedClock, cluster: Cluster) -> None:
     messages = [Message("t", b"one", tags="a", flag=7), Message("t", b"two")]
-    operation = sending(clock).send_batch(messages, None, None, None)
+    operation = sending(clock).send_batch(messages)
     result, _ = play(operation, cluster)
     ((_, header, body),) = cluster.sends
     items = record.decode_batch(body)
@@ -228,7 +225,7 @@ def test_a_batch_is_one_request_with_an_id_for_each_message(clock: SimulatedCloc
 )
 def test_what_cannot_be_a_batch_is_an_error(clock: SimulatedClock, messages: list[Message], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        sending(clock).send_batch(messages, None, None, None)
+        sending(clock).send_batch(messages)
 
 
 # ------------------------------------------------------------------------------------------- bad input
@@ -337,10 +334,183 @@ def test_one_way_messages_are_prepared_like_any_other(clock: SimulatedClock) -> 
         seen.append(step)
         return None if step.one_way else reply(body=route_of(TWO_BROKERS).encode())
 
-    play(sending(clock).send_one_way(Message("t", b"x" * 5000), "k", None), take)
+    play(sending(clock).send_one_way(Message("t", b"x" * 5000), Where("k")), take)
     assert seen[-1].command.is_one_way
     assert seen[-1].command.parse(SendMessageV2).sys_flag == 1
 
 
 def test_outgoing_messages_know_nothing_of_queues() -> None:
     assert "queue_id" not in Outgoing._fields
+
+
+# -------------------------------------------------------------------------------------------- order promised
+
+
+class Shrinking(Cluster):
+    """Two brokers, of which one is away, and perhaps no longer in the route."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away: str | None = None
+        self.in_route = True
+
+    def __call__(self, step: Call) -> Command | None:
+        if step.command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and not self.in_route:
+            left = {name: ids for name, ids in TWO_BROKERS.items() if ids[0] != self.away}
+            return reply(body=route_of(left).encode())
+        if step.address == self.away:
+            raise Unreachable("connection refused")
+        return super().__call__(step)
+
+
+def key_at(sender: Sending, cluster: Cluster, address: str) -> str:
+    """A key whose queue is at this broker."""
+    for number in range(100):
+        send(sender, cluster, Message("t", b"x"), key=f"key-{number}")
+        if cluster.sends[-1][0] == address:
+            return f"key-{number}"
+    raise AssertionError("no key for that broker")
+
+
+@pytest.mark.parametrize("in_route", [True, False])
+def test_strict_order_fails_until_the_broker_of_the_queue_is_back(
+    clock: SimulatedClock, in_route: bool
+) -> None:
+    sender, cluster = sending(clock), Shrinking()
+    key = key_at(sender, cluster, "a:10911")
+    its_queue = cluster.sends[-1][1].queue_id
+    cluster.away, cluster.in_route = "a:10911", in_route
+    clock.advance(31)
+    for _ in range(3):
+        with pytest.raises(Unreachable, match=rf"broker-a queue {its_queue}"):
+            send(sender, cluster, Message("t", b"x"), key=key)
+    cluster.away, cluster.in_route = None, True
+    clock.advance(31)
+    assert send(sender, cluster, Message("t", b"x"), key=key).queue == queue("broker-a", its_queue)
+    assert sender.moved_keys == 0
+
+
+@pytest.mark.parametrize("in_route", [True, False])
+def test_normal_order_goes_to_the_queues_that_are_left_and_counts_it(
+    clock: SimulatedClock, in_route: bool
+) -> None:
+    sender, cluster = sending(clock), Shrinking()
+    key = key_at(sender, cluster, "a:10911")
+    before = cluster.sends[-1][1].queue_id
+    cluster.away, cluster.in_route = "a:10911", in_route
+    clock.advance(31)
+    moved = {send(sender, cluster, Message("t", b"x"), key=key, order="normal").queue for _ in range(3)}
+    assert len(moved) == 1
+    assert {each.broker_name for each in moved} == {"broker-b"}
+    assert sender.moved_keys == 3
+    cluster.away, cluster.in_route = None, True
+    clock.advance(31)
+    back = send(sender, cluster, Message("t", b"x"), key=key, order="normal").queue
+    assert back == queue("broker-a", before)
+    assert sender.moved_keys == 3
+
+
+# ---------------------------------------------------------------------------------------------- namespaces
+
+
+def test_brokers_know_topics_and_groups_with_their_namespace_and_the_program_does_not(
+    clock: SimulatedClock, cluster: Cluster
+) -> None:
+    sender = sending(clock, namespace="shop")
+    given = queue("broker-b", 2)
+    result = send(sender, cluster, Message("t", b"x"), queue=given)
+    header = cluster.sends[0][1]
+    assert (header.topic, header.producer_group) == ("shop%t", "shop%g")
+    assert "INSTANCE_ID\x01shop\x02" in (header.properties or "")
+    assert result.queue == given
+    queues, _ = play(sender.queues("t"), cluster)
+    assert {each.topic for each in queues} == {"t"}
+
+
+def test_a_message_need_not_wait_until_it_is_stored(clock: SimulatedClock, cluster: Cluster) -> None:
+    message = Message("t", b"x", wait_stored=False)
+    assert not message.wait_stored
+    send(sending(clock), cluster, message)
+    assert "WAIT\x01false\x02" in (cluster.sends[0][1].properties or "")
+
+
+@pytest.mark.parametrize(("name", "flag"), [("zlib", 0x1), ("lz4", 0x101), ("zstd", 0x201)])
+def test_a_body_is_compressed_as_wished(
+    clock: SimulatedClock, cluster: Cluster, name: str, flag: int
+) -> None:
+    send(sending(clock, compression=name), cluster, Message("t", b"x" * 5000))
+    _, header, body = cluster.sends[0]
+    assert header.sys_flag == flag
+    assert decompress(header.sys_flag, body) == b"x" * 5000
+
+
+# ------------------------------------------------------------------------------------------- later, at 4.x
+
+
+@pytest.mark.parametrize(
+    ("version", "language", "is_sent"), [(407, "JAVA", False), (479, "JAVA", True), (409, "PYTHON", True)]
+)
+def test_a_broker_that_knows_levels_only_gets_no_other_delay(
+    clock: SimulatedClock, version: int, language: str, is_sent: bool
+) -> None:
+    class Old(Cluster):
+        def __call__(self, step: Call) -> Command | None:
+            if step.command.code == RequestCode.HEART_BEAT and not step.one_way:
+                answer = reply()
+                answer.version, answer.language = version, language
+                return answer
+            return super().__call__(step)
+
+    sender, cluster = sending(clock), Old()
+    send(sender, cluster, Message("t", b"x"), delay=DelayLevel(3))
+    assert "DELAY\x013\x02" in (cluster.sends[0][1].properties or "")
+    if is_sent:
+        send(sender, cluster, Message("t", b"x"), delay=2.5)
+        assert "TIMER_DELAY_MS\x012500\x02" in (cluster.sends[1][1].properties or "")
+    else:
+        with pytest.raises(ConfigError, match="knows delay levels only"):
+            send(sender, cluster, Message("t", b"x"), delay=2.5)
+        assert len(cluster.sends) == 1
+
+
+def test_a_delay_is_said_once(clock: SimulatedClock, cluster: Cluster) -> None:
+    with pytest.raises(ConfigError, match="a property that says another"):
+        send(sending(clock), cluster, Message("t", b"x", properties={"DELAY": "2"}), delay=5)
+
+
+# ------------------------------------------------------------------------------------ who was slow is avoided
+
+
+def test_a_broker_that_failed_is_avoided_when_that_is_wished(clock: SimulatedClock) -> None:
+    sender, cluster = sending(clock, avoid_slow_brokers="4.9"), Shrinking()
+    cluster.away = "a:10911"
+    for _ in range(8):
+        send(sender, cluster, Message("t", b"x"))
+    cluster.away = None
+    for _ in range(8):
+        send(sender, cluster, Message("t", b"x"))
+    assert {address for address, _, _ in cluster.sends} == {"b:10911"}
+    clock.advance(601)
+    for _ in range(8):
+        send(sender, cluster, Message("t", b"x"))
+    assert {address for address, _, _ in cluster.sends} == {"a:10911", "b:10911"}
+
+
+def test_a_probe_finds_a_broker_that_is_back(clock: SimulatedClock) -> None:
+    sender, cluster = sending(clock, avoid_slow_brokers="5", probe_brokers=True), Shrinking()
+    cluster.away = "a:10911"
+    for _ in range(8):
+        send(sender, cluster, Message("t", b"x"))
+    play(sender.probe(), cluster)
+    clock.advance(60)
+    cluster.sends.clear()
+    cluster.away = None
+    for _ in range(8):
+        send(sender, cluster, Message("t", b"x"))
+    assert {address for address, _, _ in cluster.sends} == {"b:10911"}
+    seconds, steps = play(sender.probe(), lambda step: reply())
+    assert seconds == 2.0
+    assert [(step.address, step.command.code) for step in steps] == [("a:10911", RequestCode.GET_MAX_OFFSET)]
+    for _ in range(8):
+        send(sender, cluster, Message("t", b"x"))
+    assert {address for address, _, _ in cluster.sends} == {"a:10911", "b:10911"}

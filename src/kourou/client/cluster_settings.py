@@ -1,0 +1,82 @@
+"""What can be said about a cluster, by producers and consumers alike: where it is, and how to talk to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
+
+from kourou.client.address_map import AddressMap
+from kourou.client.finding import find_name_servers
+from kourou.client.name_servers import NameServers
+from kourou.client.routes import Routes
+from kourou.client.signing import Credentials
+from kourou.doors.chance import Chance
+from kourou.doors.clock import Clock
+from kourou.errors import ConfigError
+from kourou.protocol.command import Command
+from kourou.protocol.names import topic_fault
+from kourou.remoting.config import ClientTls
+
+if TYPE_CHECKING:
+    from kourou.client.route_cache import RouteCache
+
+
+class ClusterOptions(TypedDict, total=False):
+    """The keywords all clients take; `ClusterSettings` says what they mean."""
+
+    properties: Mapping[str, str] | None
+    namespace: str | None
+    tls: ClientTls | None
+    access: Credentials | None
+    address_map: Mapping[str, str] | None
+    route_cache: str | os.PathLike[str] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """How a client reaches its cluster."""
+
+    properties: Mapping[str, str] | None = None
+    """Properties of the original: rocketmq.namesrv.addr, rocketmq.namesrv.domain (`finding.py`)."""
+    namespace: str | None = None
+    """Topics and groups are `namespace%name` to the brokers, and `name` to the program."""
+    tls: ClientTls | None = None
+    """Talk TLS to name servers and brokers."""
+    access: Credentials | None = None
+    """Sign every request."""
+    address_map: Mapping[str, str] | None = None
+    """Where brokers really are: {told: real}, with ports or without."""
+    route_cache: str | os.PathLike[str] | None = None
+    """A file to keep routes in, for when no name server answers."""
+
+    def __post_init__(self) -> None:
+        AddressMap(self.address_map)
+        if self.namespace is not None and (fault := topic_fault(self.namespace)):
+            raise ConfigError(f"namespace: {fault}")
+        for name, kind in (("tls", ClientTls), ("access", Credentials)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise ConfigError(f"{name} is {value!r}, but must be a {kind.__name__}")
+
+    def routes(self, name_server: str | Iterable[str] | None, clock: Clock, chance: Chance) -> Routes:
+        """The routes of this cluster, none asked for yet; raises ConfigError when nobody says where it is."""
+        found = find_name_servers(name_server, self.properties)
+        return Routes(
+            NameServers(found.addresses, chance, clock, address_server=found.address_server),
+            clock,
+            address_map=AddressMap(self.address_map),
+            cache=None if self.route_cache is None else _cache(os.fspath(self.route_cache)),
+        )
+
+    @property
+    def sign(self) -> Callable[[Command], None] | None:
+        return None if self.access is None else self.access.sign
+
+
+def _cache(path: str) -> RouteCache:
+    from kourou.client.route_cache import RouteCache  # few programs want one
+    from kourou.doors.files import RealFiles
+
+    return RouteCache(path, RealFiles())

@@ -1,0 +1,232 @@
+"""Handling a message once, though it may come twice.
+
+RocketMQ delivers at least once: after a crash, or when queues change hands, what was in flight comes again.
+`idempotent` wraps a handler so that a message with a key it has seen is passed over.
+
+                 claim                  handler                  finish
+    (unknown) ----------> being handled ------> returns -------> done: passed over from now on
+                                  \\----------> raises --release-> unknown again: comes again, is handled
+
+What is known lies in a store of marks: in memory (this process, until it ends), in an SQLite file (every
+process of this machine, over restarts), or anything with the same three methods, in a database of yours. A
+store that keeps its marks in the same transaction as the handler's own work makes it exactly once.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Protocol, TypeVar, cast
+
+from kourou.client.outcomes import RetryLater
+from kourou.doors.clock import Clock, RealClock
+from kourou.errors import ConfigError
+from kourou.message import ReceivedMessage
+
+Handled = TypeVar("Handled", bound=Callable[[Any], object])
+KeyOf = Callable[[ReceivedMessage], str]
+
+MARKS_MAX = 100_000
+KEEP_SECONDS = 7 * 24 * 3600.0
+"""How long a message is remembered: longer than brokers keep it."""
+CLAIM_SECONDS = 900.0
+"""How long a claim counts whose owner was not heard of again: as long as a handler may take."""
+BUSY_RETRY_SECONDS = 10
+
+
+class Mark(Enum):
+    """What `claim` found."""
+
+    NEW = "it is the caller's to handle now"
+    BUSY = "somebody else is at it"
+    DONE = "it was handled"
+
+
+class Marks(Protocol):
+    """Remembers keys. Called by many threads at once."""
+
+    def claim(self, key: str) -> Mark:
+        """Take the key, if nobody has it."""
+
+    def finish(self, key: str) -> None:
+        """It is done, for good."""
+
+    def release(self, key: str) -> None:
+        """It is not done: whoever comes next may take it."""
+
+
+class MemoryMarks:
+    """Marks of this process, the newest `most` of them."""
+
+    def __init__(self, most: int = MARKS_MAX) -> None:
+        self._most = most
+        self._done: OrderedDict[str, None] = OrderedDict()
+        self._claimed: set[str] = set()
+        self._lock = threading.Lock()
+
+    def claim(self, key: str) -> Mark:
+        with self._lock:
+            if key in self._done:
+                self._done.move_to_end(key)
+                return Mark.DONE
+            if key in self._claimed:
+                return Mark.BUSY
+            self._claimed.add(key)
+            return Mark.NEW
+
+    def finish(self, key: str) -> None:
+        with self._lock:
+            self._claimed.discard(key)
+            self._done[key] = None
+            while len(self._done) > self._most:
+                self._done.popitem(last=False)
+
+    def release(self, key: str) -> None:
+        with self._lock:
+            self._claimed.discard(key)
+
+
+class SqliteMarks:
+    """Marks in an SQLite file, for all processes that open it; kept for `keep_seconds`.
+
+    A claim whose process died counts for `claim_seconds`; then the message may be handled again.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        keep_seconds: float = KEEP_SECONDS,
+        claim_seconds: float = CLAIM_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or RealClock()
+        self._keep_ms = round(keep_seconds * 1000)
+        self._claim_ms = round(claim_seconds * 1000)
+        self._lock = threading.Lock()
+        self._swept_ms = self._clock.now_ms()
+        self._database = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS kourou_marks (key TEXT PRIMARY KEY, done INTEGER, at_ms INTEGER) "
+            "WITHOUT ROWID"
+        )
+
+    def claim(self, key: str) -> Mark:
+        now = self._clock.now_ms()
+        with self._lock:
+            self._sweep(now)
+            # One statement, so that of two processes one gets it.
+            taken = self._database.execute(
+                "INSERT INTO kourou_marks VALUES (?, 0, ?) ON CONFLICT (key) "
+                "DO UPDATE SET at_ms = excluded.at_ms WHERE NOT done AND at_ms <= ? RETURNING 1",
+                (key, now, now - self._claim_ms),
+            ).fetchall()
+            if taken:
+                return Mark.NEW
+            row = self._database.execute("SELECT done FROM kourou_marks WHERE key = ?", (key,)).fetchone()
+        return Mark.DONE if row is not None and row[0] else Mark.BUSY
+
+    def finish(self, key: str) -> None:
+        with self._lock:
+            self._database.execute(
+                "INSERT OR REPLACE INTO kourou_marks VALUES (?, 1, ?)", (key, self._clock.now_ms())
+            )
+
+    def release(self, key: str) -> None:
+        with self._lock:
+            self._database.execute("DELETE FROM kourou_marks WHERE key = ? AND NOT done", (key,))
+
+    def close(self) -> None:
+        with self._lock:
+            self._database.close()
+
+    def _sweep(self, now: int) -> None:
+        if now - self._swept_ms > self._keep_ms / 100:
+            self._swept_ms = now
+            self._database.execute("DELETE FROM kourou_marks WHERE at_ms < ?", (now - self._keep_ms,))
+
+
+def by_message_id(message: ReceivedMessage) -> str:
+    """The id its producer gave it: the same through retries, another for each send."""
+    return message.message_id
+
+
+def by_keys(message: ReceivedMessage) -> str:
+    """The message's own keys: what was sent twice by its producer is handled once as well."""
+    return f"{message.topic} {message.keys}" if message.keys else message.message_id
+
+
+def idempotent(
+    handler: Handled | None = None, *, marks: Marks | None = None, key: KeyOf = by_message_id
+) -> Any:
+    """Decorates a handler: what it has handled before is passed over.
+
+        @consumer.on("orders")
+        @kourou.idempotent(marks=kourou.SqliteMarks("billing.db"), key=kourou.by_keys)
+        def bill(message): ...
+
+    Works with functions, coroutine functions, and handlers of batches, which are given the messages that are
+    new. A message somebody else is at work on comes again 10 s later.
+    """
+    store = MemoryMarks() if marks is None else marks
+
+    def wrap(inner: Handled) -> Handled:
+        if not callable(inner):
+            raise ConfigError(f"{inner!r} cannot be a handler: it cannot be called")
+
+        @functools.wraps(inner)
+        def call(given: Any) -> object:
+            with _Claims(store, key, given) as new:
+                return None if new is None else inner(new)
+
+        @functools.wraps(inner)
+        async def call_async(given: Any) -> object:
+            with _Claims(store, key, given) as new:
+                return None if new is None else await cast("Any", inner(new))
+
+        return cast("Handled", call_async if inspect.iscoroutinefunction(inner) else call)
+
+    return wrap if handler is None else wrap(handler)
+
+
+class _Claims:
+    """The messages that are new, from before they are handled until it is known what became of them."""
+
+    def __init__(self, store: Marks, key: KeyOf, given: Any) -> None:
+        self._store = store
+        self._key = key
+        self._given = given
+        self._claimed: list[str] = []
+
+    def __enter__(self) -> Any:
+        messages = self._given if isinstance(self._given, list) else [self._given]
+        new = []
+        for message in messages:
+            key = self._key(message)
+            mark = self._store.claim(key)
+            if mark is Mark.BUSY:
+                self._release()
+                raise RetryLater(BUSY_RETRY_SECONDS)
+            if mark is Mark.NEW:
+                self._claimed.append(key)
+                new.append(message)
+        if not new:
+            return None
+        return new if isinstance(self._given, list) else new[0]
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._release()
+            return
+        for key in self._claimed:
+            self._store.finish(key)
+
+    def _release(self) -> None:
+        for key in self._claimed:
+            self._store.release(key)

@@ -1,0 +1,44 @@
+"""Namespaces: `shop%orders` to the brokers, `orders` to the program that is in `shop`.
+
+Only clients know of them. The system's own topics and groups are never in one; of a retry or dead-letter
+topic it is the group inside that is.
+"""
+
+from __future__ import annotations
+
+from kourou.protocol.names import (
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    SYSTEM_GROUPS,
+    is_system_topic,
+)
+
+SEPARATOR = "%"
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+
+def with_namespace(namespace: str | None, name: str) -> str:
+    """A topic or group as brokers know it."""
+    if not namespace or not name or _is_system(name):
+        return name
+    prefix, rest = _parted(name)
+    return name if rest.startswith(namespace + SEPARATOR) else f"{prefix}{namespace}{SEPARATOR}{rest}"
+
+
+def without_namespace(namespace: str | None, name: str) -> str:
+    """A topic or group as the program knows it."""
+    if not namespace:
+        return name
+    prefix, rest = _parted(name)
+    return prefix + rest.removeprefix(namespace + SEPARATOR)
+
+
+def _parted(name: str) -> tuple[str, str]:
+    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name
+
+
+def _is_system(name: str) -> bool:
+    return is_system_topic(name) or name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
