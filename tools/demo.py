@@ -1,4 +1,4 @@
-"""`make demo`: a broker, two clients, a few thousand messages, and what came of them.
+"""`make demo`: a broker, two clients, a few thousand messages of every kind, and what came of them.
 
 Everything is real and on this machine: `kourou start` in a process of its own on free ports, our client here,
 and the official C++ client of RocketMQ, as the `rocketmq` wheel bundles it, where there is one.
@@ -24,6 +24,7 @@ from rich.console import Console
 
 import kourou
 from tests.interop.stock_clients import ClientFailed, cpp_client
+from tools.demo_kinds import DemoFailed, every_kind
 
 DATA = Path("kourou-data/demo")
 TOPIC, STOCK_TOPIC = "espresso", "cappuccino"
@@ -42,6 +43,7 @@ def main() -> int:
     console.print("\n[bold]Kourou[/] in a minute: a broker, our client, and one that nobody here wrote.\n")
     with running_server() as (process, name_server):
         with_our_client(name_server)
+        every_kind(name_server, step)
         with_the_stock_client(name_server)
         process.send_signal(signal.SIGINT)
         code = process.wait(STOP_SECONDS_MAX)
@@ -50,10 +52,6 @@ def main() -> int:
         raise DemoFailed(f"the server ended with exit code {code}")
     summary(time.monotonic() - began)
     return 0
-
-
-class DemoFailed(Exception):
-    """Something did not happen as it should; the text says what."""
 
 
 @contextmanager

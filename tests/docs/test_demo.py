@@ -27,6 +27,8 @@ def test_the_demo_tells_its_story_and_leaves_its_files(tmp_path: Path) -> None:
         check=False,
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
-    for chapter in ("kourou start", "our client sends", "our client receives", "stock", "Ctrl-C", "Next"):
+    clients = ("kourou start", "our client sends", "our client receives", "stock", "Ctrl-C", "Next")
+    kinds = ("tags", "a delay", "order", "a retry, a dead letter", "a transaction")
+    for chapter in (*clients, *kinds):
         assert chapter in demo.stdout
     assert [path.name for path in (tmp_path / "kourou-data/demo/store/commitlog").iterdir()] == ["0" * 20]

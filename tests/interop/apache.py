@@ -5,6 +5,7 @@
     broker(version, ...)   a running Apache broker, registered with the name servers it was given
     mqadmin(version, ...)  one run of the admin tool
     traffic(version, ...)  one run of our small Java programme on the official client (java/src/interop)
+    run(version, main)     one run of any other programme there
 
 Every part gets free ports, a small heap and a folder of its own. Parts are context managers: leaving the
 block ends the process, whether the test passed or not, and the kernel ends it if the test runner itself dies.
@@ -17,6 +18,7 @@ import ctypes
 import fcntl
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -91,29 +93,24 @@ def _collect_jars(version: str, lib: Path) -> None:
     (CACHE / version / "complete").touch()
 
 
-def programme(version: str) -> str:
-    """The classpath of our Java programme, compiled against the client of `version`."""
+def programme(version: str, main: str) -> str:
+    """The classpath of one of our Java programmes, compiled against the client of `version`.
+
+    Each is compiled apart, with what it uses: the scenarios need calls that the client of 4.9 does not have.
+    """
     classpath = jars(version)
-    classes = CACHE / version / "classes"
-    sources = sorted(JAVA_SOURCES.glob("src/**/*.java"))
+    classes = CACHE / version / "classes" / main
+    sources = JAVA_SOURCES / "src"
     with _locked(version):
-        newest = max(source.stat().st_mtime for source in sources)
+        newest = max(source.stat().st_mtime for source in sources.glob("**/*.java"))
         stamp = classes / "compiled"
         if not stamp.exists() or stamp.stat().st_mtime < newest:
             classes.mkdir(parents=True, exist_ok=True)
-            command = [
-                "javac",
-                "-nowarn",
-                "-proc:none",
-                "-cp",
-                classpath,
-                "-d",
-                str(classes),
-                *map(str, sources),
-            ]
+            command = ["javac", "-nowarn", "-proc:none", "-cp", classpath, "-sourcepath", str(sources)]
+            command += ["-d", str(classes), str(sources / "interop" / f"{main}.java")]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
-                raise PartFailed(f"javac refused our programme for {version}:\n{_tail(done.stderr)}")
+                raise PartFailed(f"javac refused our {main} for {version}:\n{_tail(done.stderr)}")
             stamp.touch()
     return f"{classes}:{classpath}"
 
@@ -374,7 +371,7 @@ def _is_noise(line: str) -> bool:
 def mqadmin(version: str, folder: Path, *verbs: str, timeout: float = 120.0) -> list[str]:
     """What each `mqadmin verb` prints. The tool reports success even on errors, so callers read the texts."""
     home = _home(folder, "tools")
-    command = _java_command(version, programme(version), home, heap="128m", quick=True)
+    command = _java_command(version, programme(version, "Admin"), home, heap="128m", quick=True)
     done = subprocess.run(
         [*command, "interop.Admin", *verbs],
         stdout=subprocess.PIPE,
@@ -398,12 +395,24 @@ def mqadmin(version: str, folder: Path, *verbs: str, timeout: float = 120.0) -> 
 def traffic(
     version: str, folder: Path, *arguments: str, options: tuple[str, ...] = (), timeout: float = 120.0
 ) -> list[dict[str, Any]]:
-    """Run our Java programme on the official client of `version`; returns the JSON lines it printed."""
+    """Send or consume with the official client of `version`; returns the JSON lines it printed."""
+    said = run(version, folder, "Traffic", *arguments, options=options, timeout=timeout)
+    return [json.loads(line) for line in said.splitlines() if line.startswith('{"event"')]
+
+
+def run(
+    version: str,
+    folder: Path,
+    main: str,
+    *arguments: str,
+    options: tuple[str, ...] = (),
+    heap: str = "128m",
+    timeout: float = 120.0,
+) -> str:
+    """Run one of our Java programmes to its end; returns what it printed."""
     home = _home(folder, "client")
-    command = _java_command(version, programme(version), home, heap="128m", quick=True)
-    command += [*options, "-Drocketmq.client.logUseSlf4j=false", "interop.Traffic", *arguments]
     done = subprocess.run(
-        command,
+        java_command(version, main, home, *arguments, options=options, heap=heap),
         capture_output=True,
         text=True,
         check=False,
@@ -412,8 +421,16 @@ def traffic(
         preexec_fn=die_with_parent,
     )
     if done.returncode != 0:
-        raise PartFailed(f"client {version} {' '.join(arguments)}:\n{_tail(done.stdout + done.stderr)}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"event"')]
+        raise PartFailed(f"{main} {version} {' '.join(arguments)}:\n{_tail(done.stdout + done.stderr)}")
+    return done.stdout
+
+
+def java_command(
+    version: str, main: str, home: Path, *arguments: str, options: tuple[str, ...] = (), heap: str = "128m"
+) -> list[str]:
+    """What runs one of our Java programmes; its logs go below `home`."""
+    command = _java_command(version, programme(version, main), home, heap=heap, quick=True)
+    return [*command, *options, "-Drocketmq.client.logUseSlf4j=false", f"interop.{main}", *arguments]
 
 
 # --- ports ---------------------------------------------------------------------------------------------
@@ -426,11 +443,12 @@ def free_port() -> int:
 
 
 def free_ports_in_a_row() -> int:
-    """A port whose neighbours a broker also takes are free: -2 (fast port) and +1 (replication)."""
+    """A port whose neighbours a broker also takes are free: -2 (fast port) and +1 (replication).
+
+    It is below those that outgoing connections get, so that none of them takes one meanwhile.
+    """
     while True:
-        port = free_port()
-        if port > 60_000 or port < 10_002:  # five digits, and room on both sides
-            continue
+        port = random.randrange(12_000, 32_000)
         with contextlib.suppress(OSError), contextlib.ExitStack() as probes:
             for neighbour in (port - 2, port, port + 1):
                 probe = probes.enter_context(socket.socket())

@@ -13,6 +13,7 @@ from typing import cast
 from msgspec import UNSET
 
 from kourou.doors.clock import Clock
+from kourou.doors.failpoints import reached
 from kourou.errors import NotFound, Refused
 from kourou.nameserver.kv import ORDER_TOPIC_CONFIG, KeyValues
 from kourou.nameserver.own_config import OwnConfig
@@ -151,6 +152,7 @@ class BrokerHandlers:
 
     def scan(self) -> None:
         """Take out brokers that have been silent for too long."""
+        reached("before-namesrv-expire")
         expired = self._routes.expired(self._clock.monotonic())
         if not expired:
             return

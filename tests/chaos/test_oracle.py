@@ -1,0 +1,125 @@
+"""The oracle sees each kind of loss: a judge who acquits everybody would make every test pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.chaos.oracle import History, Sent, Stored, faults
+
+QUEUE = ("T", 0)
+
+
+class Case:
+    """Three messages sent, acknowledged, stored, given to a reader, and its offset behind them."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.stored: list[Stored] = []
+        for number in range(3):
+            body = b"a/%d/body" % number
+            sent = Sent("a", number, QUEUE, body, {"KEYS": f"k{number}", "TAGS": "t"})
+            self.history.sends(sent)
+            self.history.was_acknowledged(sent, number)
+            self.stored.append(Stored((*QUEUE, number), body, {**sent.properties, "more": "x"}, 100 + number))
+        self.history.was_given(self.stored)
+        self.history.commits(QUEUE, 3)
+        self.offsets = {QUEUE: 3}
+
+    def change(self, index: int, **values: object) -> None:
+        self.stored[index] = self.stored[index]._replace(**values)  # type: ignore[arg-type]
+
+    def faults(self) -> list[str]:
+        return faults(self.history, self.stored, self.offsets)
+
+
+def test_a_history_that_fits_has_no_fault() -> None:
+    assert Case().faults() == []
+
+
+def lose_the_last(case: Case) -> None:
+    case.stored.pop()
+
+
+def lose_the_middle(case: Case) -> None:
+    del case.stored[1]
+
+
+def change_a_body(case: Case) -> None:
+    case.change(1, body=b"a/1/other")
+
+
+def change_a_property(case: Case) -> None:
+    case.change(1, properties={"KEYS": "k1", "TAGS": "other"})
+
+
+def invent_one(case: Case) -> None:
+    case.stored.append(Stored((*QUEUE, 3), b"nobody/7/", {}, 200))
+
+
+def swap_two(case: Case) -> None:
+    first, second = case.stored[:2]
+    case.stored[:2] = [first._replace(place=second.place), second._replace(place=first.place)]
+
+
+def turn_back_time(case: Case) -> None:
+    case.change(2, store_ms=50)
+
+
+def repeat_one(case: Case) -> None:
+    case.stored.append(case.stored[2]._replace(place=(*QUEUE, 3)))
+
+
+def repeat_an_offset(case: Case) -> None:
+    case.stored.append(case.stored[2])
+
+
+def take_back_what_was_given(case: Case) -> None:
+    case.history.acknowledged.pop("a/2")
+    case.stored.pop()
+    case.offsets = {QUEUE: 0}
+
+
+def run_ahead_of_the_queue(case: Case) -> None:
+    case.history.commits(QUEUE, 9)
+    case.offsets = {QUEUE: 9}
+
+
+def go_on_where_nobody_was(case: Case) -> None:
+    case.offsets = {QUEUE: 2}
+
+
+def skip_one_for_the_group(case: Case) -> None:
+    case.history.given.pop((*QUEUE, 1))
+
+
+@pytest.mark.parametrize(
+    ("harm", "invariant"),
+    [
+        (lose_the_last, "I1"),
+        (lose_the_middle, "I3"),
+        (change_a_body, "I1"),
+        (change_a_property, "I1"),
+        (invent_one, "I2"),
+        (swap_two, "I3"),
+        (turn_back_time, "I3"),
+        (repeat_one, "I4"),
+        (repeat_an_offset, "I3"),
+        (take_back_what_was_given, "I5"),
+        (run_ahead_of_the_queue, "I7"),
+        (go_on_where_nobody_was, "I7"),
+        (skip_one_for_the_group, "I6"),
+    ],
+)
+def test_each_harm_breaks_its_invariant(harm: Callable[[Case], None], invariant: str) -> None:
+    case = Case()
+    harm(case)
+    assert any(fault.startswith(invariant) for fault in case.faults()), case.faults()
+
+
+def test_a_run_with_little_traffic_proves_nothing() -> None:
+    history = Case().history
+    assert history.too_little(3, 3) is None
+    assert "proves nothing" in (history.too_little(4, 3) or "")
+    assert "proves nothing" in (history.too_little(3, 4) or "")
