@@ -166,7 +166,7 @@ def encode_usual(
         flag,
         queue_offset,
         physical_offset,
-        sys_flag & ~0x30 | host_bits,
+        sys_flag & ~0x30 | host_bits if sys_flag else host_bits,
         born_ms,
         born_host,
         store_ms,

@@ -406,7 +406,7 @@ class Store:
             return AppendedRun(places, start, at)
         queue_of, room_end, staged_queues = self._queues.table.get, commit_log.room_end, dispatcher.staged
         store_ms = self._tick_ms or self._now_ms()
-        shape_of = records.host_shape
+        last_host, shape = b"", records.host_shape(store_host, store_host)
         data: list[bytes] = []
         keyed: list[Keyed] = []
         for (key, body, properties, id_at, tag, flag, sys_flag, born_ms, reconsume_times), born_host in zip(
@@ -415,9 +415,11 @@ class Store:
             queue = queue_of(key)
             if queue is None or not queue.topic_part:
                 break
+            if born_host is not last_host:
+                last_host, shape = born_host, records.host_shape(born_host, store_host)
             queue_offset = queue.next_offset
             record = encode_usual(
-                shape_of(born_host, store_host),
+                shape,
                 queue.topic_part,
                 key[1],
                 flag,
@@ -689,6 +691,11 @@ class Store:
         """Up to `count` consume queue entries as they lie on disk (`consume_queue.ENTRY`), or none."""
         queue = self._queues.table.get((topic, queue_id))
         return b"" if queue is None else queue.entries(queue_offset, count)
+
+    @property
+    def was_unclean(self) -> bool:
+        """Whether the folder had not been closed when it was opened."""
+        return self._unclean_from is not None
 
     def recovered(self) -> Iterator[records.Record]:
         """What came after the last checkpoint of a folder that was not closed, in the order of the log; after

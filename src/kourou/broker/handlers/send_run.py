@@ -14,7 +14,7 @@ import msgspec
 
 from kourou.broker.advertised import Advertised
 from kourou.broker.handlers.send import TRANSACTION_BITS, SendHandler, answer_to
-from kourou.broker.handlers.usual_properties import UNIQUE_ID, UsualProperties
+from kourou.broker.handlers.usual_properties import UNKNOWN, UsualProperties, rest_of
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.errors import MQError
@@ -27,11 +27,9 @@ from kourou.protocol.headers import SendMessageV2
 from kourou.protocol.numbers import Int32
 from kourou.remoting.answer import RunAnswers, encode_reply
 from kourou.store.flush import OK, StoreStatus
-from kourou.store.key_hashes import UNIQUE_ID_BYTES
 from kourou.store.store import Appended, AppendedRun, Store, Usual
 
 RUN_KEY = b'{"code":310,'
-_ID_AFTER = len(UNIQUE_ID)
 
 
 class _Request(msgspec.Struct, gc=False):
@@ -96,6 +94,8 @@ class SendRunHandler:
         topic_of, usual_of, body_bytes_max = self._topics.get, self._usual.by_rest.get, self._body_bytes_max
         last_topic: TopicConfig | None = None
         queues = 0
+        # Most messages have the properties of the one before, but for the unique id.
+        length, came_before, came_after, id_from, id_to, before, after, stored_at, usual_tag = UNKNOWN
         for frame in frames:
             body = frame.body
             request = _decode(frame.header)
@@ -124,13 +124,12 @@ class SendRunHandler:
                 or sys_flag & TRANSACTION_BITS
             ):
                 break
-            id_at = text.find(UNIQUE_ID) + _ID_AFTER
-            usual = usual_of(text[:id_at] + text[id_at + UNIQUE_ID_BYTES :])
-            unique_id = text[id_at : id_at + UNIQUE_ID_BYTES].encode()
-            if usual is not None and unique_id.isalnum() and id_at >= _ID_AFTER:
-                before, after, tag = usual
-                properties = before + unique_id + after
-                id_at = len(before)
+            if len(text) != length or not (text.startswith(came_before) and text.endswith(came_after)):
+                known = usual_of(rest_of(text), UNKNOWN)
+                length, came_before, came_after, id_from, id_to, before, after, stored_at, usual_tag = known
+            unique_id = text[id_from:id_to].encode()
+            if unique_id.isalnum():
+                properties, id_at, tag = before + unique_id + after, stored_at, usual_tag
             else:
                 if "WAIT\x01f" in text or "TRAN_MSG" in text:
                     break

@@ -32,15 +32,31 @@ class Stored(NamedTuple):
     """The tag's code."""
 
 
+Around = tuple[int, str, str, int, int, bytes, bytes, int, int]
+"""What stands around a unique id: as it came, the length of it all, what is before, what is after, where the id
+begins and ends; as it is stored, what is before, what is after, where the id begins; and the code of the tag."""
+
+UNKNOWN: Around = (-1, "", "", 0, 0, b"", b"", 0, 0)
+"""No properties are like this, and the unique id is empty."""
+
+
+def rest_of(text: str) -> str:
+    """All but the unique id, if there is one of the usual length."""
+    id_at = text.find(UNIQUE_ID)
+    if id_at < 0:
+        return ""
+    id_at += len(UNIQUE_ID)
+    return text[:id_at] + text[id_at + UNIQUE_ID_BYTES :]
+
+
 class UsualProperties:
     """Knows what the last so many kinds of properties are stored as."""
 
     def __init__(self, plain: Callable[[str, int], tuple[bytes, str]]) -> None:
         """`plain` makes what is stored, and finds the unique id; it may refuse."""
         self._plain = plain
-        self.by_rest: dict[str, tuple[bytes, bytes, int]] = {}
-        """What stands around the unique id when it comes, as one text -> what stands before it, and after it,
-        when it is stored; and the code of the tag. The unique id itself must be 32 letters and digits."""
+        self.by_rest: dict[str, Around] = {}
+        """By `rest_of` the properties. Good for unique ids of 32 letters and digits."""
 
     def looked_at(self, topic: str, text: str, sys_flag: int) -> Stored | None:
         """What `text` is stored as, remembered if it is of the usual kind; None when it is too unusual."""
@@ -65,5 +81,10 @@ class UsualProperties:
         ):
             if len(self.by_rest) >= _REMEMBERED_MAX:
                 self.by_rest.clear()
+            came_before = before + UNIQUE_ID
+            id_at = len(came_before)
             stored_before, _, stored_after = properties.partition(id_bytes)
-            self.by_rest[rest] = stored_before, stored_after, tag
+            self.by_rest[rest] = (
+                *(len(text), came_before, after, id_at, id_at + UNIQUE_ID_BYTES),
+                *(stored_before, stored_after, len(stored_before), tag),
+            )

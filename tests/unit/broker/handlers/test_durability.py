@@ -210,12 +210,13 @@ def test_a_new_group_reads_from_a_full_disk_and_is_saved_when_there_is_room(worl
 def test_offsets_that_find_no_room_are_kept_and_written_later(world: BrokerWorld) -> None:
     broker = world.start()
     world.make_topic("orders")
+    world.connect().send()
     world.files.fail("pwrite", error=errno.ENOSPC, times=1)
-    broker.offsets.commit("readers", "orders", 0, 7)
+    broker.offsets.commit("readers", "orders", 0, 1)
     world.pass_time(6)
     world.pass_time(6)
     world.crash()
-    assert world.start().offsets.get("readers", "orders", 0) == 7
+    assert world.start().offsets.get("readers", "orders", 0) == 1
 
 
 # ---------------------------------------------------------------------------------------------- a failed disk

@@ -10,6 +10,7 @@ from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.headers import (
     OffsetReply,
+    PullReply,
     QueryOffset,
     QueueNamed,
     SearchOffset,
@@ -47,15 +48,50 @@ def test_what_was_committed_is_answered_also_after_going_back(peer: Peer) -> Non
 
 
 def test_a_commit_survives_a_restart_and_a_crash_some_seconds_later(peer: Peer, world: BrokerWorld) -> None:
-    peer.send()
+    for _ in range(8):
+        peer.send()
     commit(peer, 7)
     world.pass_time(6)
     world.crash()
     world.start()
+    assert found(query(world.connect())) == 7
     commit(world.connect(), 8)
     world.stop()
     world.start()
     assert found(query(world.connect())) == 8
+
+
+def test_after_a_power_cut_no_offset_is_beyond_its_queue(peer: Peer, world: BrokerWorld) -> None:
+    for _ in range(3):
+        peer.send()
+    commit(peer, 3)
+    world.pass_time(6)  # offsets are saved, and the log, flushed less often, is not on the disk
+    world.lose_power()
+    end = world.start().store.max_offset("orders", 0)
+    assert end < 3
+    assert found(query(world.connect())) == end
+
+
+def test_a_reader_of_what_a_power_cut_took_goes_on_where_the_queue_does(
+    peer: Peer, world: BrokerWorld
+) -> None:
+    for _ in range(4):
+        peer.send()
+    commit(peer, 1)
+    world.pass_time(6)
+    world.lose_power()
+    end = world.start().store.max_offset("orders", 0)
+    assert end < 4
+    again = world.connect()
+    for _ in range(4):
+        again.send(body=b"new")
+    commit(again, 4)  # what it had read before
+    assert found(query(again)) == min(1, end)
+    moved = again.pull(queue_offset=4)
+    assert (moved.code, moved.parse(PullReply).next_begin_offset) == (21, end)
+    assert len(again.records(queue_offset=end)) == 4
+    commit(again, end + 4)
+    assert found(query(again)) == end + 4
 
 
 def test_a_new_group_on_a_young_topic_begins_with_its_first_message(peer: Peer) -> None:

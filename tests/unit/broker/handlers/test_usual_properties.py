@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.broker.handlers.usual_properties import UNIQUE_ID, Stored, UsualProperties
+from kourou.broker.handlers.usual_properties import (
+    UNIQUE_ID,
+    UNKNOWN,
+    Stored,
+    UsualProperties,
+    rest_of,
+)
 from kourou.errors import Refused
 from kourou.protocol.codes import ResponseCode
 
@@ -25,12 +31,15 @@ def plain(text: str, sys_flag: int) -> tuple[bytes, str]:
 
 def fast(usual: UsualProperties, text: str) -> bytes | None:
     """The look-up as `SendRunHandler` does it."""
-    at = text.find(UNIQUE_ID) + len(UNIQUE_ID)
-    found = usual.by_rest.get(text[:at] + text[at + 32 :])
-    unique_id = text[at : at + 32].encode()
-    if found is None or not unique_id.isalnum() or at < len(UNIQUE_ID):
+    length, came_before, came_after, id_from, id_to, before, after, id_at, _ = usual.by_rest.get(
+        rest_of(text), UNKNOWN
+    )
+    unique_id = text[id_from:id_to].encode()
+    if not unique_id.isalnum():
         return None
-    return found[0] + unique_id + found[1]
+    assert (len(text), text[:id_from], text[id_to:]) == (length, came_before, came_after)
+    assert (before + unique_id + after)[id_at : id_at + 32] == unique_id
+    return before + unique_id + after
 
 
 def test_what_was_seen_once_is_known_the_next_time() -> None:
