@@ -21,8 +21,8 @@ from kourou.errors import MQError
 from kourou.protocol import names
 from kourou.protocol.bodies import PERM_WRITE, TopicConfig
 from kourou.protocol.codes import RequestCode
-from kourou.protocol.command import Command, reply_frame, reply_template
-from kourou.protocol.frame import Frame
+from kourou.protocol.command import Command, reply_template
+from kourou.protocol.frame import PREFIX, Frame
 from kourou.protocol.headers import SendMessageV2
 from kourou.protocol.numbers import Int32
 from kourou.remoting.answer import RunAnswers, encode_reply
@@ -44,8 +44,8 @@ _decode = msgspec.json.Decoder(_Request, strict=False).decode
 
 Asked = tuple[int, bytes, int]
 """What an answer says of its request: queue id, unique id, opaque number."""
-Sent = tuple[Asked, tuple[int, int]]
-"""A request and the place of its message: physical offset, queue offset."""
+Place = tuple[int, int]
+"""Where a message has its place: physical offset, queue offset."""
 
 
 class SendRunHandler:
@@ -84,8 +84,9 @@ class SendRunHandler:
         if taken:
             self._count(run, appended)
             answers.expect(taken)
-            sent = list(zip(asked, appended.places, strict=False))  # the last may not have been taken
-            then = partial(self._answer, answers, sent, self._accepting(sent))
+            then = partial(
+                self._answer, answers, asked, appended.places, self._accepting(asked, appended.places)
+            )
             self._store.when_stored(appended.end, then)
         return taken
 
@@ -100,12 +101,8 @@ class SendRunHandler:
             body = frame.body
             request = _decode(frame.header)
             header = request.fields
-            name, queue_id, sys_flag, text = (
-                header.topic,
-                header.queue_id,
-                header.sys_flag,
-                header.properties or "",
-            )
+            name, queue_id = header.topic, header.queue_id
+            sys_flag, text = header.sys_flag, header.properties or ""
             topic = topic_of(name)
             if topic is not last_topic or topic is None:
                 if (
@@ -164,24 +161,31 @@ class SendRunHandler:
         for message, (place, _), end in zip(run, appended.places, ends, strict=False):
             self._stats.put(message[0][0], 1, end - place)
 
-    def _accepting(self, sent: list[Sent]) -> list[bytes]:
+    def _accepting(self, asked: list[Asked], places: list[Place]) -> list[bytes]:
         """What is to be answered if all goes well, made while everything it says is still at hand."""
-        host, template = self._advertised.hex, self._template
-        return [
-            reply_frame(template % (host, place, queue_id, queue_offset, unique_id, opaque))
-            for (queue_id, unique_id, opaque), (place, queue_offset) in sent
-        ]
+        host, template, prefix = self._advertised.hex, self._template, PREFIX.pack
+        headers = [
+            template % (host, place, queue_id, queue_offset, unique_id, opaque)
+            for (queue_id, unique_id, opaque), (place, queue_offset) in zip(asked, places, strict=False)
+        ]  # the last asked for may not have been taken
+        return [prefix(len(header) + 4, len(header)) + header for header in headers]
 
     def _answer(
-        self, answers: RunAnswers, sent: list[Sent], accepting: list[bytes], status: StoreStatus
+        self,
+        answers: RunAnswers,
+        asked: list[Asked],
+        places: list[Place],
+        accepting: list[bytes],
+        status: StoreStatus,
     ) -> None:
         """They were appended in one tick, so they are stored, or not, together."""
         if status is OK:
             answers(accepting)
         else:
+            sent = zip(asked, places, strict=False)
             answers([encode_reply(self._unusual_answer(*each, status)) for each in sent])
 
-    def _unusual_answer(self, asked: Asked, place: tuple[int, int], status: StoreStatus) -> Command:
+    def _unusual_answer(self, asked: Asked, place: Place, status: StoreStatus) -> Command:
         queue_id, unique_id, opaque = asked
         request = Command(RequestCode.SEND_MESSAGE_V2, opaque=opaque)
         appended = Appended(place[0], 0, place[1], 0)

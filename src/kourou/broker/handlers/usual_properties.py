@@ -33,8 +33,8 @@ class Stored(NamedTuple):
 
 
 Around = tuple[int, str, str, int, int, bytes, bytes, int, int]
-"""What stands around a unique id: as it came, the length of it all, what is before, what is after, where the id
-begins and ends; as it is stored, what is before, what is after, where the id begins; and the code of the tag."""
+"""What stands around a unique id. As it came: the length of it all, what is before, what is after, where the
+id begins and ends. As it is stored: what is before, what is after, where the id begins. The tag's code."""
 
 UNKNOWN: Around = (-1, "", "", 0, 0, b"", b"", 0, 0)
 """No properties are like this, and the unique id is empty."""
