@@ -16,16 +16,21 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed-$(shell { cat pyproject.toml constraints.txt; pwd; } | cksum | tr ' ' '-')
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-KILLS ?= 20
+IMAGES ?= 30000
+KILLS ?= 100
+FLIPS ?= 3000
+MEMBERS ?= 20
 MINUTES ?= 10
+HOURS ?=
+SEEDS ?= 500
 ARGS ?=
 
-.PHONY: help demo test lint format interop bench chaos soak docs constraints install clean
+.PHONY: help demo test lint format interop bench chaos sim soak docs constraints install clean
 
 help: ## show this list
 	@echo "Kourou: a message queue that speaks Apache RocketMQ. Targets:"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "Options: PYTHON=python3.12 · ARGS='-k name' (pytest) · KILLS=$(KILLS) (chaos) · MINUTES=$(MINUTES) (soak)"
+	@echo "Options: PYTHON=python3.12 · ARGS='-k name' (pytest) · IMAGES=, KILLS=, FLIPS=, MEMBERS=, MINUTES= (chaos) · HOURS=, MINUTES= (soak)"
 
 demo: $(STAMP) ## start a broker, send and receive with our client and a stock one, and tell the story
 	@$(BIN)/python -m tools.demo
@@ -52,13 +57,18 @@ interop: $(STAMP) ## against real Apache clients, brokers and name servers (Java
 bench: $(STAMP) ## measure, and compare with an Apache broker where Java and Maven are
 	@$(BIN)/python -m bench $(ARGS)
 
-chaos: $(STAMP) ## kill -9 a broker KILLS times while it is written to; nothing acknowledged may be lost
-	@KILLS=$(KILLS) $(BIN)/python -m pytest tests/chaos --timeout 0 -s $(ARGS)
+chaos: $(STAMP) ## IMAGES of power cuts, KILLS of a broker, FLIPS of bits, MEMBERS that come and go, faults put in on purpose, MINUTES of soaking
+	@IMAGES=$(IMAGES) KILLS=$(KILLS) FLIPS=$(FLIPS) ENDINGS=20 MEMBERS=$(MEMBERS) MINUTES=$(MINUTES) \
+		$(BIN)/python -m pytest tests/chaos tests/soak --timeout 0 -s $(ARGS)
 
-soak: $(STAMP) ## send and receive for MINUTES; memory must not grow
-	@MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak --timeout 0 -s $(ARGS)
+sim: $(STAMP) ## real brokers and clients in a simulated world, SEEDS of them, or one again: SEED=k; MUTATIONS=1 tests the test
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) $(if $(MUTATIONS),--mutations) $(ARGS)
 
-docs: $(STAMP) ## check the documentation's links and run every command in it
+soak: $(STAMP) ## send and receive for HOURS, or MINUTES: memory, descriptors and tasks must not grow
+	@HOURS=$(HOURS) MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak --timeout 0 -s $(ARGS)
+
+docs: $(STAMP) ## write the pages made from the sources, check all links and run every command in them
+	@$(BIN)/python -m tools.api_reference
 	@$(BIN)/python -m pytest tests/docs $(ARGS)
 
 constraints: ## choose anew the exact versions in constraints.txt

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import codec, generator, lookups, messages, report, restart, startup
+from bench import clients, codec, generator, lookups, messages, report, restart, startup
 from bench.servers import APACHE, OURS
 from tests.interop import apache
 from tests.kourou_process import ServerFailed
@@ -33,6 +33,7 @@ def main() -> int:
     except (
         generator.GeneratorFailed,
         ServerFailed,
+        clients.ProgramFailed,
         apache.PartFailed,
         apache.ApacheUnavailable,
     ) as failure:
@@ -89,11 +90,13 @@ def _measure(folder: Path, arguments: argparse.Namespace, *, with_apache: bool) 
     looked_up = lookups.measure(folder / "names", **common)
     started = startup.measure(folder / "startup", quick=quick, tell=_tell)
     restarted = restart.measure(folder / "restart", quick=quick, tell=_tell)
+    compared = clients.measure(folder / "clients", quick=quick, tell=_tell)
     _tell("codec, imports, starts")
     return results | {
         "name_server": lookups.as_json(looked_up),
         "startup": startup.as_json(started),
         "restart": restart.as_json(restarted),
+        "clients": clients.as_json(compared),
         "start_ms": lookups.start_ms(folder / "starts", 1 if quick else 5),
         "decode_us": codec.decode_us(200 if quick else 5000),
         "import_ms": codec.import_ms(1 if quick else 7),
@@ -125,6 +128,8 @@ def _print(results: dict[str, Any], goals: list[report.Goal], missing: str | Non
         print(f"\nbroker: {startup.shown(startup.Figures(**results['startup']))}")
         for row in results["restart"]:
             print(f"broker: {restart.shown(restart.Figures(**row))}")
+    if "clients" in results:
+        print(f"\n{clients.shown(clients.from_json(results['clients']))}")
     if goals:
         print("\nGoals\n" + "\n".join(map(str, goals)))
 

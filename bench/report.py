@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import lookups, messages
+from bench import clients, lookups, messages
 from bench.servers import APACHE, OURS
 
 SEND_CASE = "send 64x16, 1 KiB"
@@ -108,6 +108,8 @@ def goals(results: dict[str, Any]) -> list[Goal]:
         ]
     if "startup" in results:
         found += _start_goals(results["startup"], results["restart"][-1])
+    if "clients" in results:
+        found += _client_goals(clients.from_json(results["clients"]))
     row = results["messages"].get(SEND_CASE)
     if row is not None:
         # A server that does nothing must be far ahead of one that does, or the generator is what is measured.
@@ -130,6 +132,32 @@ def _start_goals(started: dict[str, float], restarted: dict[str, float]) -> list
         Goal(f"broker with {topics}, memory", started["full_mib"], 400, "MiB", True),
         Goal(f"broker killed with {stored}, start", restarted["start_ms"], 2_000, "ms", True),
     ]
+
+
+def _client_goals(figures: clients.Figures) -> list[Goal]:
+    """Rates are those a core of the client is good for: the broker has the other, and is measured above."""
+    found = [
+        Goal("what of it a client loads, msgspec included", figures.client_megabytes, 2, "MB", True),
+        Goal("client, 256 in flight", figures.send[OURS].per_cpu_second, 25_000, "/s", False),
+        Goal("the same against a naive client", _against(figures.send, clients.NAIVE), 3, "x", False),
+        Goal("push consumer", figures.push[OURS].per_cpu_second, 60_000, "/s", False),
+        Goal("idle consumer of 64 queues", figures.idle_percent, 0.5, "%", True),
+    ]
+    weight = figures.weights.get(OURS)
+    if weight is not None:
+        found += [
+            Goal("packages", weight.packages, 2, "", True),
+            Goal("import of a client", weight.import_ms, 90, "ms", True),
+            Goal("memory after import of a client", weight.resident_mib, 27, "MiB", True),
+        ]
+    if clients.CPP in figures.threads:
+        against = _against(figures.threads, clients.CPP)
+        found.append(Goal("blocking send, 16 threads, against the C++ wheel", against, 1, "x", False))
+    return found
+
+
+def _against(rates: dict[str, clients.Rate], other: str) -> float:
+    return rates[OURS].rate / rates[other].rate
 
 
 def verdict(goals: list[Goal]) -> str | None:

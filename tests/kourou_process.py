@@ -134,16 +134,18 @@ def serving_all(
 
 
 def serving_broker(
-    folder: Path, *options: str | Path, settings: str = ""
+    folder: Path,
+    *options: str | Path,
+    settings: str = "",
+    environment: Mapping[str, str] | None = None,
 ) -> contextlib.AbstractContextManager[Serving]:
     """`kourou broker` with a configuration file, its data in `folder/store`."""
     config = folder / "broker.conf"
     if "listenPort" not in settings:
         settings += f"\nlistenPort={free_pair()}\n"
     config.write_text(settings)
-    return serving(
-        "broker", "-c", config, "--data", folder / "store", *options, folder=folder, until="listens on"
-    )
+    arguments = ("broker", "-c", config, "--data", folder / "store", *options)
+    return serving(*arguments, folder=folder, until="listens on", environment=environment)
 
 
 def serving_name_server(folder: Path) -> contextlib.AbstractContextManager[Serving]:

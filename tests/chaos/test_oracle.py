@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.chaos.oracle import History, Sent, Stored, faults
+from tests.chaos.oracle import ANY_QUEUE, History, Sent, Stored, faults, unhandled
 
 QUEUE = ("T", 0)
 
@@ -94,9 +94,52 @@ def skip_one_for_the_group(case: Case) -> None:
     case.history.given.pop((*QUEUE, 1))
 
 
+def send_one_more(case: Case) -> Sent:
+    sent = Sent("b", 0, ("T", ANY_QUEUE), b"b/0/body", {"TAGS": "t"})
+    case.history.sends(sent)
+    return sent
+
+
+def find_it(case: Case) -> None:
+    case.stored.append(Stored((*QUEUE, len(case.stored)), b"b/0/body", {"TAGS": "t"}, 300))
+
+
+def forget_a_delayed_one(case: Case) -> None:
+    case.history.was_promised(send_one_more(case), "I10")
+
+
+def forget_a_committed_one(case: Case) -> None:
+    case.history.was_promised(send_one_more(case), "I9")
+
+
+def show_what_was_rolled_back(case: Case) -> None:
+    case.history.was_rolled_back(send_one_more(case))
+    find_it(case)
+
+
+def deliver_a_delayed_one_twice(case: Case) -> None:
+    case.history.was_promised(send_one_more(case), "I10")
+    find_it(case)
+    find_it(case)
+
+
+def take_back_what_was_shown(case: Case) -> None:
+    case.history.was_shown("b/0", (*QUEUE, 3))
+
+
+def see_something_wrong(case: Case) -> None:
+    case.history.breaks("I12: nothing goes on")
+
+
 @pytest.mark.parametrize(
     ("harm", "invariant"),
     [
+        (forget_a_delayed_one, "I10"),
+        (forget_a_committed_one, "I9"),
+        (show_what_was_rolled_back, "I9"),
+        (deliver_a_delayed_one_twice, "I4"),
+        (take_back_what_was_shown, "I5"),
+        (see_something_wrong, "I12"),
         (lose_the_last, "I1"),
         (lose_the_middle, "I3"),
         (change_a_body, "I1"),
@@ -123,3 +166,38 @@ def test_a_run_with_little_traffic_proves_nothing() -> None:
     assert history.too_little(3, 3) is None
     assert "proves nothing" in (history.too_little(4, 3) or "")
     assert "proves nothing" in (history.too_little(3, 4) or "")
+
+
+def test_a_message_may_be_there_as_often_as_it_was_tried_and_nobody_knows() -> None:
+    case = Case()
+    sent = send_one_more(case)
+    case.history.is_unknown(sent, "connection lost")
+    find_it(case)
+    assert case.faults() == []
+    find_it(case)
+    assert any(fault.startswith("I4") for fault in case.faults())
+
+
+def test_before_it_is_over_a_promise_need_not_be_kept() -> None:
+    case = Case()
+    forget_a_delayed_one(case)
+    assert faults(case.history, case.stored, case.offsets, is_over=False) == []
+
+
+def test_an_unflushed_broker_may_lose_what_it_acknowledged_last_and_nothing_before() -> None:
+    now = [10.0]
+    case = Case()
+    case.history = History(lambda: now[0])
+    for number in range(2):
+        now[0] = 10.0 + number
+        sent = Sent("a", number, QUEUE, b"a/%d/body" % number, {})
+        case.history.sends(sent)
+        case.history.was_acknowledged(sent, number)
+    assert case.history.forgive([], since=10.5, broker="") == 1
+    assert [fault[:7] for fault in faults(case.history, [], {})] == ["I1: a/0"]
+
+
+def test_what_a_group_never_handled_is_seen() -> None:
+    case = Case()
+    case.history.was_handled("workers", "a/0", (*QUEUE, 0))
+    assert [fault[:7] for fault in unhandled(case.history, "workers", case.stored)] == ["I6: a/1", "I6: a/2"]

@@ -8,6 +8,7 @@ A comment directly above a block says what is special about it:
 
     <!-- not executed: reason -->     the reader may type it, this machine does not
     <!-- background until "text" -->  goes on running under the blocks that follow, once it has printed text
+    <!-- file: name -->               the reader saves it under this name; nothing is run
 
 Every page gets an empty folder and free ports: RocketMQ's usual port numbers in a block are replaced by
 free ones, so that a broker already running on this machine is left in peace.
@@ -52,6 +53,10 @@ class Block(NamedTuple):
     @property
     def background_until(self) -> str:
         return self._after("background until").strip('"')
+
+    @property
+    def file_name(self) -> str:
+        return self._after("file:")
 
     def _after(self, keyword: str) -> str:
         return self.remark.removeprefix(keyword).strip() if self.remark.startswith(keyword) else ""
@@ -119,7 +124,9 @@ class Reader:
         if block.reason_not_to_run:
             return
         block = block._replace(text=self._with_free_ports(block.text))
-        if block.language == "python":
+        if block.file_name:
+            (self._folder / block.file_name).write_text(block.text)
+        elif block.language == "python":
             self._run_python(block)
         elif block.background_until:
             self._start(block)

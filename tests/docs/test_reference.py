@@ -20,6 +20,7 @@ from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.remoting.blocking import BlockingClient
 from tests.docs.pages import ROOT
+from tools import api_reference
 
 pytestmark = pytest.mark.docs
 
@@ -105,6 +106,10 @@ def test_every_source_file_that_is_named_exists(name: str) -> None:
 def test_every_public_name_is_in_the_reference() -> None:
     told = set(re.findall(r"`(\w+)`", page("reference/library.md")))
     assert set(kourou.__all__) - {"__version__"} <= told
+
+
+def test_the_page_of_every_name_is_what_the_docstrings_say() -> None:
+    assert page("reference/api.md") == api_reference.page(), "run `make docs`"
 
 
 def test_the_compatibility_page_lists_exactly_what_is_served() -> None:

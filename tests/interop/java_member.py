@@ -1,4 +1,4 @@
-"""A Java push consumer that stays in its group until it is told to go."""
+"""A Java member of a group, consumer or transaction producer, that stays until it is told to go."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ class JavaMember:
 
     def bodies(self) -> list[str]:
         return [line["body"] for line in self.events("end")]
+
+    def tell(self, line: str) -> None:
+        """Have it do what it does with a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
 
     def leave(self) -> None:
         """Shut down in good order."""
@@ -59,12 +65,26 @@ def java_member(
     strategy: str = "average",
     millis: int = 5,
 ) -> Iterator[JavaMember]:
-    home = folder / "java-member"
-    home.mkdir(exist_ok=True)
     mode = "orderly" if orderly else "concurrently"
     arguments = [name_server, group, topic, mode, strategy, str(millis)]
+    with _running(version, folder, "Member", arguments) as member:
+        yield member
+
+
+@contextlib.contextmanager
+def java_transaction_member(
+    version: str, folder: Path, name_server: str, group: str, topic: str
+) -> Iterator[JavaMember]:
+    with _running(version, folder, "TransactionMember", [name_server, group, topic]) as member:
+        yield member
+
+
+@contextlib.contextmanager
+def _running(version: str, folder: Path, main: str, arguments: list[str]) -> Iterator[JavaMember]:
+    home = folder / "java-member"
+    home.mkdir(exist_ok=True)
     process = subprocess.Popen(
-        apache.java_command(version, "Member", home, *arguments),
+        apache.java_command(version, main, home, *arguments),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -1,6 +1,7 @@
 """A broker under mixed load keeps its memory, and everything that was sent arrives.
 
-`make soak MINUTES=10` watches one for ten minutes; `make test` for a few seconds.
+`make soak HOURS=24` watches one for a day, `make soak MINUTES=10` (and `make chaos`) for ten minutes, `make
+test` for a few seconds. Printed: how steeply its memory grows, its descriptors, its tasks.
 """
 
 from __future__ import annotations
@@ -11,18 +12,44 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
 
 import pytest
 
 import kourou
 from bench.process import resident_mib
-from tests.kourou_process import serving_all
+from tests.kourou_process import PROGRAM, serving_all
 
-SECONDS = float(os.environ.get("MINUTES", "0.1")) * 60
+HOURS = float(os.environ.get("HOURS") or 0)
+SECONDS = HOURS * 3600 or float(os.environ.get("MINUTES", "0.1")) * 60
 WARM_UP_SHARE = 0.3
 GROWTH_MIB_MAX = 48.0
+SLOPE_MIB_MAX, SLOPE_FROM_SECONDS = 4.0, 3600.0
+"""MiB an hour; what grows within less than that is caches, and has an end."""
+FEW = 10
 BODY_SIZES = (20, 200, 1_000, 8_000)
 ROUND_PAUSE_SECONDS = 0.02  # about a megabyte a second: an hour fits on a small disk
+
+# The broker tells how many tasks its loop has, once a second.
+COUNTING_TASKS = """
+import asyncio, os
+from kourou.cli import serving
+serve = serving._serve
+async def count():
+    while True:
+        with open('tasks.new', 'w') as file:
+            file.write(str(len(asyncio.all_tasks())))
+        os.replace('tasks.new', 'tasks')
+        await asyncio.sleep(1)
+async def serve_and_count(*arguments):
+    counting = asyncio.ensure_future(count())
+    try:
+        return await serve(*arguments)
+    finally:
+        counting.cancel()
+serving._serve = serve_and_count
+"""
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="needs /proc to read a process's memory: run it on Linux"
@@ -32,20 +59,61 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 120)
 def test_memory_stays_and_every_message_arrives(tmp_path: Path) -> None:
-    with serving_all(tmp_path) as server:
+    samples: list[Sample] = []
+    with serving_all(tmp_path, program=COUNTING_TASKS + PROGRAM) as server:
         load = Load(server.name_server, SECONDS)
-        before = 0.0
         for _ in load.while_running():
-            if not before and load.elapsed >= SECONDS * WARM_UP_SHARE:
-                before = resident_mib(server.pid)
-        after = resident_mib(server.pid)
+            samples.append(sample(server.pid, tmp_path, load.elapsed))  # noqa: PERF401  (one at a time)
         code = server.stop()
-    memory = f"resident {before:.0f} MiB, then {after:.0f} MiB"
-    print(f"\n{load.received} messages in {SECONDS:.0f} s; {memory}")
+    samples = [each for each in samples if each.seconds >= SECONDS * WARM_UP_SHARE]
+    first, last = samples[0], samples[-1]
+    slope = slope_an_hour(samples)
+    print(
+        f"\n{load.received} messages in {SECONDS:.0f} s; after {first.seconds:.0f} s of warming up: "
+        f"resident {first.resident_mib:.1f} MiB, then {last.resident_mib:.1f} MiB, slope {slope:+.1f} MiB/h; "
+        f"descriptors {first.descriptors}, then {last.descriptors}, tasks {first.tasks}, then {last.tasks}"
+    )
     assert code == 0, server.log
     assert load.received > 0
     assert not load.on_the_way, f"{len(load.on_the_way)} messages never arrived"
-    assert after - before <= GROWTH_MIB_MAX
+    assert last.resident_mib - first.resident_mib <= GROWTH_MIB_MAX
+    assert last.descriptors - first.descriptors <= FEW
+    assert last.tasks - first.tasks <= FEW
+    if last.seconds - first.seconds >= SLOPE_FROM_SECONDS:
+        assert slope <= SLOPE_MIB_MAX
+
+
+class Sample(NamedTuple):
+    """The broker's process at a moment."""
+
+    seconds: float
+    resident_mib: float
+    descriptors: int
+    tasks: int
+
+
+def sample(pid: int, folder: Path, seconds: float) -> Sample:
+    tasks = folder / "tasks"
+    return Sample(
+        seconds,
+        resident_mib(pid),
+        len(os.listdir(f"/proc/{pid}/fd")),
+        int(tasks.read_text() or 0) if tasks.exists() else 0,
+    )
+
+
+def slope_an_hour(samples: list[Sample]) -> float:
+    """By how much the memory grows an hour, in MiB: the straight line that lies closest to all samples."""
+    mean_time = fmean(each.seconds for each in samples)
+    mean_memory = fmean(each.resident_mib for each in samples)
+    spread = sum((each.seconds - mean_time) ** 2 for each in samples)
+    together = sum((each.seconds - mean_time) * (each.resident_mib - mean_memory) for each in samples)
+    return 3600 * together / spread if spread else 0.0
+
+
+def test_a_slope_is_that_of_a_straight_line() -> None:
+    samples = [Sample(second, 100 + second * 2 / 3600, 1, 1) for second in range(100)]
+    assert abs(slope_an_hour(samples) - 2) < 1e-6
 
 
 def digest(body: bytes) -> bytes:

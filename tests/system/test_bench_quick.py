@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench import __main__ as command_line
-from bench import generator, messages, report
+from bench import clients, generator, messages, report
 from bench.servers import APACHE, OURS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +38,11 @@ def test_the_quick_benchmark_measures_every_case(tmp_path: Path) -> None:
     assert results["ceiling"][report.SEND_CASE] > 0
     assert results["name_server"][OURS]["lookups"] > 0
     assert results["server_modules_of_client"] == []
+    compared = clients.from_json(results["clients"])
+    assert compared.send[OURS].rate > 0
+    assert compared.push[OURS].rate > 0
+    assert compared.threads[OURS].per_cpu_second > 0
+    assert "the C++ wheel is not measured" in done.stdout
 
 
 def figures(ratios: list[float]) -> dict[str, Any]:
@@ -87,6 +92,21 @@ def test_a_generator_that_is_no_faster_than_the_broker_is_a_goal_missed() -> Non
     assert report.verdict(report.goals(results)) == (
         "1 of 2 goals MISSED: the generator's own ceiling to our rate"
     )
+
+
+def test_the_goals_of_the_client_are_held_against_its_figures() -> None:
+    rate = {OURS: clients.Rate(10_000, 30_000), clients.NAIVE: clients.Rate(5_000, 10_000)}
+    cpp = {OURS: clients.Rate(9_000, 10_000), clients.CPP: clients.Rate(10_000, 10_000)}
+    weights = {OURS: clients.Weight(2.2, 2, 95.0, 26.0)}
+    told = clients.Figures(weights, 1.2, rate, {OURS: clients.Rate(70_000, 100_000)}, cpp, 0.1)
+    results = figures([1.0]) | {"clients": clients.as_json(told)}
+    missed = [goal.name for goal in report.goals(results) if not goal.reached]
+    assert missed == [
+        "the same against a naive client",
+        "import of a client",
+        "blocking send, 16 threads, against the C++ wheel",
+    ]
+    assert "installed, MB" in clients.shown(told)
 
 
 def test_figures_recorded_without_their_rounds_still_have_a_ratio() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -30,11 +33,66 @@ def test_a_message_goes_in_and_comes_out() -> None:
         assert receive(broker) == [b"hello"]
 
 
-def test_it_is_ready_soon_and_gone_without_a_trace() -> None:
+READY_SECONDS_MAX = 0.2
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_it_is_ready_at_once(memory: bool) -> None:
+    def seconds_to_start() -> float:
+        broker = kourou.LocalBroker(memory=memory)
+        began = time.monotonic()
+        broker.start()
+        try:
+            return time.monotonic() - began
+        finally:
+            broker.stop()
+
+    assert min(seconds_to_start() for _ in range(3)) <= READY_SECONDS_MAX  # the best: others work here, too
+
+
+def test_a_new_process_has_one_as_soon_imports_included(tmp_path: Path) -> None:
+    program = (
+        "import time; began = time.process_time()\n"
+        "import kourou\n"
+        "with kourou.LocalBroker(memory=True): print(time.process_time() - began)"
+    )
+    # As an installed package has it: compiled. The first run compiles, and does not count. The time is the
+    # processor's, 0.12 s on a machine that does nothing else; on one that does, its caches are others', too.
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
+
+    def seconds() -> float:
+        command = [sys.executable, "-c", program]
+        return float(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+
+    seconds()
+    assert min(seconds() for _ in range(4)) <= 2 * READY_SECONDS_MAX
+
+
+def test_one_in_memory_touches_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    broker = kourou.LocalBroker(memory=True, flush_disk_type="SYNC_FLUSH")
+    with broker:
+        send(broker, b"held")
+        assert receive(broker) == [b"held"]
+        assert not Path("/memory").exists()
+        with pytest.raises(ConfigError, match="keeps everything in memory"):
+            _ = broker.data
+    assert list(tmp_path.iterdir()) == []
+    with broker:  # the same object has the same memory
+        assert receive(broker) == [b"held"]
+    with kourou.LocalBroker(memory=True) as another, pytest.raises(MQError, match="orders"):
+        receive(another)
+
+
+def test_a_folder_and_memory_are_one_too_many(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give one of them"):
+        kourou.LocalBroker(tmp_path, memory=True)
+
+
+def test_it_is_gone_without_a_trace() -> None:
     threads = threading.active_count()
-    began = time.monotonic()
     with kourou.LocalBroker() as broker:
-        assert time.monotonic() - began < 2
         folder = Path(broker.data)
         name_server = broker.name_server
         assert folder.is_dir()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,7 +184,7 @@ def test_a_broker_that_hangs_up_mid_send_is_tried_and_named(form: Form) -> None:
 def test_producer_and_consumer_go_on_when_their_broker_has_come_back(
     form: Form, broker: kourou.LocalBroker, tmp_path: Path
 ) -> None:
-    names = {"broker_name": "second", "name_servers": (broker.name_server,)}
+    names: dict[str, Any] = {"broker_name": "second", "name_servers": (broker.name_server,)}
     second = kourou.LocalBroker(tmp_path / "second", **names)
     second.start()
     port = int(second.address.rpartition(":")[2])

@@ -81,7 +81,7 @@ from kourou.broker.topics import Topics
 from kourou.broker.transactions import Transactions
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, Timer
-from kourou.doors.files import Files
+from kourou.doors.files import Files, make_lasting_folder
 from kourou.doors.network import Network
 from kourou.errors import Busy, ConfigError, DiskFault, StoreError
 from kourou.protocol.bodies import PERM_WRITE
@@ -96,6 +96,8 @@ from kourou.store.store import Store
 
 FAST_PORT_BELOW: Final = 2
 FREE_PORT_TRIES: Final = 50
+READERS_BACK_SECONDS: Final = 120.0
+"""Whoever was reading when the broker crashed reads again by then, or is no longer there."""
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +184,7 @@ class Broker:
             clock=clock,
             placed=self.later.redirect,
         )
-        self._client = Client(network=network, clock=clock, tls=config.client_tls())
+        self._client = Client(network=network, clock=clock, tls=config.client_tls(), chance=chance)
         self.registration = Registration(
             config, self.topics, self._client, clock, lambda: self._advertised.address
         )
@@ -279,9 +281,9 @@ class Broker:
         """What admin tools ask for."""
         return {
             RequestCode.DELETE_TOPIC_IN_BROKER: DeleteTopicHandler(
-                self.topics, self.store, self.offsets, self.registration
+                self.topics, self.store, self.offsets, self.registration, self._clock
             ),
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: CleanQueuesHandler(self.store),
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: CleanQueuesHandler(self.store, self.offsets),
             RequestCode.CLEAN_UNUSED_TOPIC: CleanTopicsHandler(self.store, self.topics),
             RequestCode.DELETE_EXPIRED_COMMITLOG: CleanLogHandler(self.store),
             RequestCode.GET_ALL_TOPIC_CONFIG: AllTopicsHandler(self.topics),
@@ -323,6 +325,7 @@ class Broker:
             RequestCode.GET_BROKER_RUNTIME_INFO: RuntimeInfoHandler(
                 self.config,
                 store=self.store,
+                members=self.members,
                 delays=self.delays,
                 timers=self.timers,
                 stats=self.stats,
@@ -350,10 +353,12 @@ class Broker:
         """Serve. Whatever fails is undone before the error flies."""
         try:
             self.store.open()
-            self._files.make_folders(self._config_folder)
+            make_lasting_folder(self._files, self._config_folder)
             self.topics.load()
             self.groups.load()
             self.offsets.load()
+            if self.store.was_unclean:
+                self.offsets.after_crash(self.store.max_offset)
             self.delays.load()
             self.timers.load()
             self.transactions.load()
@@ -374,6 +379,7 @@ class Broker:
         self._timers = [
             self._clock.every(self.config.offsets_save_interval_ms / 1000, self._save_offsets_later),
             self._clock.every(self.config.delay_offsets_save_interval_ms / 1000, self._save_deliveries),
+            self._clock.later(READERS_BACK_SECONDS, self.offsets.forget_crash),
         ]
         if self._address_list is not None:
             self._address_list.start()

@@ -30,6 +30,8 @@ ROLLBACK: Final = 0xC
 TRANSACTION_BITS: Final = 0xC
 
 PAIRED: Final = b"TRAN_PAIRED"
+OURS: Final = (b"TRAN_PREPARED_QUEUE_OFFSET", b"TRANSACTION_CHECK_TIMES", PAIRED)
+"""What only the broker may say of a half message."""
 _MOVED_TO: Final = (HALF_TOPIC.encode(), DISCARDED_HALF_TOPIC.encode())
 
 PROPERTIES_RESERVED: Final = 256
@@ -39,6 +41,8 @@ PROPERTIES_RESERVED: Final = 256
 def prepared(draft: Draft, unique_id: str, producer_group: str) -> Draft:
     """What is stored when `draft` is sent as a half message; nobody who reads its topic sees it."""
     properties = draft.properties
+    for name in OURS:  # a message that was copied may bring those of its former life
+        properties = without(properties, name)
     if not find(properties, b"PGROUP"):
         properties = with_added(properties, b"PGROUP", producer_group.encode())
     for name, value in (
@@ -102,9 +106,14 @@ def is_paired_mark(record: Record) -> bool:
     return record.topic == HALF_DONE_TOPIC.encode() and record.find(PAIRED) == b"true"
 
 
+def is_committed(record: Record) -> bool:
+    """Whether it is the message of a transaction, for everybody to read."""
+    return bool(record.sys_flag & TRANSACTION_BITS == COMMIT)
+
+
 def may_end_a_half(record: Record) -> bool:
     """Whether it may be what became of the half message at its `prepared_offset`."""
-    return record.sys_flag & TRANSACTION_BITS == COMMIT or record.topic in _MOVED_TO
+    return is_committed(record) or record.topic in _MOVED_TO
 
 
 def done_offsets(mark: Record) -> list[int]:

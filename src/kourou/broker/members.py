@@ -144,6 +144,10 @@ class Members:
     def consumer_groups(self) -> Mapping[str, ConsumerGroup]:
         return self._consumers
 
+    def different_groups(self) -> int:
+        """How many groups have members that do not want the same."""
+        return sum(group.has_different_subscriptions for group in self._consumers.values())
+
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         return self._consumers.get(name)
 

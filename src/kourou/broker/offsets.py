@@ -7,6 +7,10 @@ overwrites, also backwards: that is how a consumer goes back.
 
 An operator may reset a group. Its offset is the new one at once; whoever is consuming there hears of it with
 its next pull, and until then commits nothing, since that would be from before.
+
+A power cut may take the end of a queue that its readers have seen, and new messages then get the offsets of
+those that are lost. So after a stop that was none (`after_crash`) no offset is beyond the end that was found,
+and a group which goes on reading beyond it is told to go on there: it has not seen what is there now.
 """
 
 from __future__ import annotations
@@ -32,10 +36,32 @@ class CommittedOffsets:
         self._dirty = False
         self._resets: dict[tuple[str, str, int], int] = {}  # (group, topic, queue) -> where to go on
         self._pulled: dict[tuple[str, str, int], int] = {}
+        self._found_ends: dict[
+            tuple[str, str, int], int
+        ] = {}  # of queues the group has not read since a crash
 
     def load(self) -> None:
         self._kept = self._file.load(ConsumerOffsets) or ConsumerOffsets()
         self._table = self._kept.offset_table
+
+    def after_crash(self, end_of: Callable[[str, int], int]) -> None:
+        """The last broker was not stopped: its queues end where `end_of(topic, queue_id)` says, perhaps
+        earlier than their readers know."""
+        for key, queues in self._table.items():
+            topic, _, group = key.partition("@")
+            for queue_id, queue_offset in queues.items():
+                end = self._found_ends[group, topic, queue_id] = end_of(topic, queue_id)
+                if queue_offset > end:
+                    logger.warning(
+                        "group %s was at %d of %s queue %d, which ends at %d since the crash",
+                        *(group, queue_offset, topic, queue_id, end),
+                    )
+                    queues[queue_id] = end
+                    self._dirty = True
+
+    def forget_crash(self) -> None:
+        """Whoever was reading then has come back by now."""
+        self._found_ends.clear()
 
     def save_later(
         self, now_ms: int, background: Background, failed: Callable[[BaseException], None]
@@ -71,6 +97,8 @@ class CommittedOffsets:
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         if self._resets and (group, topic, queue_id) in self._resets:
             return
+        if self._found_ends and queue_offset > self._found_ends.get((group, topic, queue_id), queue_offset):
+            return  # of messages that are lost
         self._commit(group, topic, queue_id, queue_offset)
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int, *, tell: bool = True) -> None:
@@ -82,12 +110,18 @@ class CommittedOffsets:
 
     @property
     def has_resets(self) -> bool:
-        """Whether any group was reset and does not know yet."""
-        return bool(self._resets)
+        """Whether any group was reset, or may be beyond the end of a queue, and does not know yet."""
+        return bool(self._resets or self._found_ends)
 
-    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where `group` was reset to and does not know yet; asked once, it counts as told."""
-        return self._resets.pop((group, topic, queue_id), None) if self._resets else None
+    def take_reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Where `group`, which wants to read at `queue_offset`, is to go on instead and does not know yet;
+        asked once, it counts as told."""
+        reset_to = self._resets.pop((group, topic, queue_id), None) if self._resets else None
+        if self._found_ends:
+            end = self._found_ends.pop((group, topic, queue_id), None)
+            if reset_to is None and end is not None and queue_offset > end:
+                return end
+        return reset_to
 
     def pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
         """A member read up to there, which says nothing about whether it is done with it."""
@@ -103,8 +137,17 @@ class CommittedOffsets:
         for key in [key for key in self._table if key.partition("@")[2] == group]:
             del self._table[key]
             self._dirty = True
-        for table in (self._resets, self._pulled):
+        for table in (self._resets, self._pulled, self._found_ends):
             for place in [place for place in table if place[0] == group]:
+                del table[place]
+
+    def remove_queue(self, topic: str, queue_id: int) -> None:
+        """Forget where anybody was in this queue."""
+        for key, queues in self._table.items():
+            if key.partition("@")[0] == topic and queues.pop(queue_id, None) is not None:
+                self._dirty = True
+        for table in (self._resets, self._pulled, self._found_ends):
+            for place in [place for place in table if place[1:] == (topic, queue_id)]:
                 del table[place]
 
     def remove_topic(self, topic: str) -> None:
@@ -112,7 +155,7 @@ class CommittedOffsets:
         for key in [key for key in self._table if key.partition("@")[0] == topic]:
             del self._table[key]
             self._dirty = True
-        for table in (self._resets, self._pulled):
+        for table in (self._resets, self._pulled, self._found_ends):
             for place in [place for place in table if place[1] == topic]:
                 del table[place]
 

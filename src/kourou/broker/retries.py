@@ -52,7 +52,8 @@ class Retries:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"topic '{name}' is not writable: its perm is {topic.perm}"
             )
-        return name, self._chance.randrange(group.retry_queue_nums)
+        # The topic may have been made when the group wanted fewer; nobody reads queues it does not have.
+        return name, self._chance.randrange(max(1, topic.write_queue_nums))
 
     def dead_letter_queue(self, group: str) -> tuple[str, int]:
         """The queue for the group's dead letters, readable from the start."""

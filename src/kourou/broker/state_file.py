@@ -24,6 +24,7 @@ from kourou.errors import Busy, Corrupt, DiskFault, ProtocolError, StoreError
 from kourou.protocol import fastjson
 from kourou.protocol.codes import ResponseCode
 from kourou.store.flush import Background
+from kourou.store.sealed import check_seal, sealed
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,11 @@ class StateFile:
             state = self._previous(previous_path, kind, damage)
             logger.warning("%s is unreadable (%s); using %s", self._path, damage, previous_path)
             return state
-        return state if state is not None else self._read(previous_path, kind)
+        if state is None:
+            return self._read(previous_path, kind)
+        # It may have come here just before a kill: what is believed now must outlast a power cut, too.
+        self._files.sync_folder(self._path.rpartition("/")[0])
+        return state
 
     def save(self, state: msgspec.Struct) -> None:
         """Replace the file; a crash leaves either the old or the new one, whole. Raises Busy, DiskFault."""
@@ -72,7 +77,7 @@ class StateFile:
         fastjson.decode(data, kind)  # what cannot be read back must not take the place of what can
         with self._writing:
             if number == self._newest:  # else a later one was quicker, or is about to be written
-                self._replace(data)
+                self._replace(sealed(data))
 
     def _replace(self, data: bytes) -> None:
         try:
@@ -90,7 +95,10 @@ class StateFile:
             data = self._files.read(path)
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror or error}") from None
-        return fastjson.decode(data, kind) if data.strip() else None
+        if not data.strip():
+            return None
+        check_seal(data)
+        return fastjson.decode(data, kind)
 
     def _previous(self, path: str, kind: type[State], damage: ProtocolError) -> State:
         try:

@@ -47,6 +47,7 @@ from kourou.protocol.names import (
 )
 from kourou.protocol.record import Record, decode_all
 from kourou.remoting.complaints import Complaints
+from kourou.store.consume_queue import ENTRY
 from kourou.store.flush import StoreStatus, Then
 from kourou.store.store import Appended, Draft, ReadStatus, Store
 
@@ -154,12 +155,20 @@ class Transactions:
         while True:
             marks, next_offset = self._read(HALF_DONE_TOPIC, at)
             for mark in marks:
-                ended = half_messages.done_offsets(mark)
+                ended = [each for each in half_messages.done_offsets(mark) if self._is_meant_by(mark, each)]
                 self._done.update(each for each in ended if each >= self._cursor)
                 self._marks.append((mark.queue_offset, max(ended, default=-1)))
             if next_offset <= at:
                 return
             at = next_offset
+
+    def _is_meant_by(self, mark: Record, offset: int) -> bool:
+        """Whether the half message at `offset` is the one that `mark` ends. A power cut may take one that was
+        not flushed and leave its mark; the next one there came after the mark."""
+        if offset < self._cursor:
+            return True
+        entry = self._store.entries(HALF_TOPIC, 0, offset, 1)
+        return bool(entry) and ENTRY.unpack(entry)[0] < mark.physical_offset
 
     def _read(self, topic: str, queue_offset: int) -> tuple[list[Record], int]:
         """Some records from there on, and where the next ones are; the same place when there are none."""
@@ -176,12 +185,14 @@ class Transactions:
 
     def _mend(self) -> None:
         """A power cut may have taken one of a pair. The record alone is made a pair again; a mark alone says
-        that something became of a half message which is not there, so that one is open again, as a copy."""
+        that something became of a half message which is not there, so that one is open again, as a copy.
+        Where the half message is gone that was committed, an earlier copy may be left: that has ended."""
         if not self._store.max_offset(HALF_TOPIC, 0):
             return  # there never was one; to look for it would take a start half a second more
         alone: Record | None = None
         without_marks: list[Record] = []
         without_records: list[int] = []
+        committed_without_half: set[bytes | None] = set()
         for record in self._store.recovered():
             is_pair = alone is not None and alone.physical_offset + alone.size == record.physical_offset
             if half_messages.is_paired_mark(record):
@@ -192,12 +203,27 @@ class Transactions:
             if alone is not None:
                 without_marks.append(alone)
             alone = record if self._half_before(record) is not None else None
+            if alone is None and half_messages.is_committed(record):
+                committed_without_half.add(record.find(b"UNIQ_KEY"))
         if alone is not None:
             without_marks.append(alone)
         for record in without_marks:
             self._end_again(self._half_before(record))
+        for half in self._open_halves() if committed_without_half else ():
+            if half.find(b"UNIQ_KEY") in committed_without_half:
+                self._end_again(half)
         for offset in without_records:
-            self._open_again(offset)
+            lost = self._half_at(offset)
+            if lost is not None and lost.find(b"UNIQ_KEY") not in committed_without_half:
+                self._open_again(lost)
+
+    def _open_halves(self) -> list[Record]:
+        found, at, is_more = [], self._cursor, True
+        while is_more:
+            halves, next_offset = self._read(HALF_TOPIC, at)
+            found += [half for half in halves if self._is_open(half.queue_offset)]
+            is_more, at = next_offset > at, next_offset
+        return found
 
     def _half_before(self, record: Record) -> Record | None:
         """The half message that `record` is what became of."""
@@ -225,9 +251,9 @@ class Transactions:
         else:
             self._marks.append((mark.queue_offset, half.queue_offset))
 
-    def _open_again(self, offset: int) -> None:
-        half = self._half_at(offset) if offset >= self._cursor and offset in self._done else None
-        if half is None:
+    def _open_again(self, half: Record) -> None:
+        offset = half.queue_offset
+        if offset < self._cursor or offset not in self._done:
             return
         logger.warning("half message %d is open again: what had become of it is lost", offset)
         self._done.discard(offset)

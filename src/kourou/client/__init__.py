@@ -10,6 +10,8 @@
     sends.py operations.py          send; pull, offsets, topics: what to do, not how to wait
     routes.py queue_choice.py       whom to ask, and which queue to take
     presence.py                     telling brokers that we are there
+    trace.py telemetry.py           telling others what we do: RocketMQ's message trace, OpenTelemetry
+    consume_hooks.py figures.py     who is told of every call of a handler; what administrators are shown
     steps.py drive.py               what an operation may ask for, and who does it: blocking or async
 
 A name is imported on first use. Nothing here imports asyncio before an async form is used.
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kourou.client.app import App
     from kourou.client.asking import reply_to
+    from kourou.client.consume_hooks import ConsumeAttempt, ConsumeHook
     from kourou.client.consumer import AsyncConsumer, Consumer, Delivery
     from kourou.client.consumer_settings import ConsumerSettings
     from kourou.client.delays import DelayLevel
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from kourou.client.push_consumer import AsyncPushConsumer, PushConsumer
     from kourou.client.sends import SendAttempt, SendHook, SendResult, SendStatus
     from kourou.client.signing import Credentials
+    from kourou.client.telemetry import Telemetry
+    from kourou.client.trace_context import TraceContext
     from kourou.client.transaction_producer import AsyncTransactionProducer, TransactionProducer
     from kourou.client.transactions import TransactionState
     from kourou.remoting.config import ClientTls
@@ -56,6 +61,8 @@ __all__ = [
     "AsyncPushConsumer",
     "AsyncTransactionProducer",
     "ClientTls",
+    "ConsumeAttempt",
+    "ConsumeHook",
     "Consumer",
     "ConsumerSettings",
     "Credentials",
@@ -76,6 +83,8 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SqliteMarks",
+    "Telemetry",
+    "TraceContext",
     "TransactionProducer",
     "TransactionState",
     "by_keys",
@@ -93,6 +102,8 @@ _HOMES = {
     "AsyncPushConsumer": "kourou.client.push_consumer",
     "AsyncTransactionProducer": "kourou.client.transaction_producer",
     "ClientTls": "kourou.remoting.config",
+    "ConsumeAttempt": "kourou.client.consume_hooks",
+    "ConsumeHook": "kourou.client.consume_hooks",
     "Consumer": "kourou.client.consumer",
     "ConsumerSettings": "kourou.client.consumer_settings",
     "Credentials": "kourou.client.signing",
@@ -113,6 +124,8 @@ _HOMES = {
     "SendResult": "kourou.client.sends",
     "SendStatus": "kourou.client.sends",
     "SqliteMarks": "kourou.client.idempotence",
+    "Telemetry": "kourou.client.telemetry",
+    "TraceContext": "kourou.client.trace_context",
     "TransactionProducer": "kourou.client.transaction_producer",
     "TransactionState": "kourou.client.transactions",
     "by_keys": "kourou.client.idempotence",

@@ -29,7 +29,6 @@ from kourou.protocol.bodies import (
     HeldQueueInfo,
     QueueOffsets,
     QueuePlaces,
-    TopicConsumption,
 )
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
@@ -151,10 +150,7 @@ def running_info(consuming: Consuming) -> ConsumerRunningInfo:
             "messageModel": "BROADCASTING" if consuming.settings.broadcast else "CLUSTERING",
             "pullBatchSize": str(consuming.settings.pull_messages),
         },
-        status_table={
-            topic: TopicConsumption(consume_failed_msgs=counts.failed)
-            for topic, counts in consuming.handling.counts.items()
-        },
+        status_table=consuming.figures.told(),
         subscription_set=consuming.consumer_data().subscription_data_set,
     )
 

@@ -21,6 +21,7 @@ from kourou.remoting.config import ClientTls
 
 if TYPE_CHECKING:
     from kourou.client.route_cache import RouteCache
+    from kourou.client.telemetry import Telemetry
 
 
 class ClusterOptions(TypedDict, total=False):
@@ -32,6 +33,7 @@ class ClusterOptions(TypedDict, total=False):
     access: Credentials | None
     address_map: Mapping[str, str] | None
     route_cache: str | os.PathLike[str] | None
+    telemetry: Telemetry | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,8 @@ class ClusterSettings:
     """Where brokers really are: {told: real}, with ports or without."""
     route_cache: str | os.PathLike[str] | None = None
     """A file to keep routes in, for when no name server answers."""
+    telemetry: Telemetry | None = None
+    """Tell OpenTelemetry of what is sent and handled, and have messages carry the trace they belong to."""
 
     def __post_init__(self) -> None:
         AddressMap(self.address_map)

@@ -19,6 +19,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from kourou.client.consume_hooks import ConsumeAttempt
 from kourou.client.consumer_settings import ConsumerOptions, ConsumerSettings
 from kourou.client.consuming import Consuming
 from kourou.client.delays import DelayLevel
@@ -134,9 +135,13 @@ class Deliveries:
         task.started_at = self._clock.monotonic()
         self._running[task] = None
         (message,) = task.units[task.done]
-        return Delivery(message, lambda failure: self._settle(task, failure))
+        hooks = task.listener.hooks
+        attempt = None if hooks is None else hooks.begin([message])
+        return Delivery(message, lambda failure: self._settle(task, attempt, failure))
 
-    def _settle(self, task: Task, failure: BaseException | None) -> None:
+    def _settle(self, task: Task, attempt: ConsumeAttempt | None, failure: BaseException | None) -> None:
+        if attempt is not None and task.listener.hooks is not None:
+            task.listener.hooks.end(attempt, failure)
         try:
             self._loop.call_soon_threadsafe(self._settled, task, failure)
         except RuntimeError:  # the consumer is closed, and its loop gone
@@ -144,6 +149,7 @@ class Deliveries:
 
     def _settled(self, task: Task, failure: BaseException | None) -> None:
         self._running.pop(task, None)
+        task.ended_at = self._clock.monotonic()
         task.failure = failure
         if failure is None:
             task.done += 1

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from kourou.client.assignment import Assign, assign_evenly
 from kourou.client.cluster_settings import ClusterOptions, ClusterSettings
+from kourou.client.consume_hooks import ConsumeHook
 from kourou.client.operations import Start
 from kourou.client.reading import checked_start
-from kourou.client.settings import checked_count, checked_seconds
+from kourou.client.settings import checked_count, checked_seconds, checked_trace
 from kourou.errors import ConfigError
 
 MIB = 1024 * 1024
@@ -38,6 +40,8 @@ class ConsumerOptions(ClusterOptions, total=False):
     rebalance_seconds: float
     drain_seconds: float
     offsets_file: str | os.PathLike[str] | None
+    hooks: Sequence[ConsumeHook]
+    trace: bool | str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +84,11 @@ class ConsumerSettings(ClusterSettings):
     """How long `close` waits for handlers that are at work."""
     offsets_file: str | os.PathLike[str] | None = None
     """Where a broadcast consumer keeps its place; by default where the original does (`offsets.py`)."""
+    hooks: Sequence[ConsumeHook] = ()
+    """Told of every call of a handler."""
+    trace: bool | str = False
+    """Tell the topic RMQ_SYS_TRACE_TOPIC of every message, as Java's `enableMsgTrace`; or another topic, by
+    its name."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,6 +100,7 @@ class ConsumerSettings(ClusterSettings):
         for name in ("consume_timeout", "ordered_pause", "commit_seconds", "heartbeat_seconds"):
             checked_seconds(name, getattr(self, name))
         checked_seconds("rebalance_seconds", self.rebalance_seconds)
+        checked_trace(self.trace)
         _check_not_negative("drain_seconds", self.drain_seconds)
         if self.ordered_failure not in get_args(OrderedFailure):
             raise ConfigError(

@@ -19,23 +19,26 @@ import os
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kourou.client import membership
 from kourou.client.answers import Answers
 from kourou.client.brokers import Brokers
+from kourou.client.consume_hooks import ConsumeHooks
 from kourou.client.consumer_settings import ConsumerSettings
 from kourou.client.fetching import Fetching
+from kourou.client.figures import Figures
 from kourou.client.handling import Handling
 from kourou.client.held_queue import HeldQueue
 from kourou.client.locks import RENEW_SECONDS, Locks
 from kourou.client.membership import Membership
-from kourou.client.namespaces import with_namespace
+from kourou.client.namespaces import with_namespace, without_namespace
 from kourou.client.offsets import FileOffsets, Places, default_offsets_file
 from kourou.client.operations import SQL92, TAG, Subscription
 from kourou.client.presence import client_id
 from kourou.client.rebalance import SOON_SECONDS, Rebalance
 from kourou.client.settings import checked_group, checked_topic
+from kourou.client.steps import Operation
 from kourou.client.workers import Listener, Task, Workers
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, Timer
@@ -45,14 +48,20 @@ from kourou.errors import ConfigError, MQError, Refused
 from kourou.message import ReceivedMessage
 from kourou.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, MessageQueue
 from kourou.protocol.codes import ResponseCode
+from kourou.protocol.message_id import UniqueIds
 from kourou.protocol.names import retry_topic
 from kourou.remoting.client import Client
 from kourou.remoting.complaints import Complaints
 from kourou.remoting.limit import Limit
 
+if TYPE_CHECKING:
+    from kourou.client.trace import Tracing
+
 RETRY_SECONDS_MAX = 1.0
 """How long a broker that was away may be back before we notice."""
 EXPIRE_SCAN_SECONDS = 10.0
+TRACE_SECONDS = 5.0
+"""How long a line of the message trace waits for others."""
 
 _log = logging.getLogger("kourou.client")
 
@@ -94,8 +103,12 @@ class Consuming:
         self._background: set[asyncio.Task[None]] = set()
         self._owed: set[asyncio.Task[None]] = set()  # those of them that hand messages back
         self._quiet: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._direct: dict[Task, Callable[[float], None]] = {}
         self._complaints = Complaints(_log, clock)
+        self.figures = Figures(clock)
+        self._tracing = self._traced(name_server) if settings.trace else None
+        self.hooks = self._all_hooks()
         self.is_started = False
         self.is_stopping = False
 
@@ -111,10 +124,51 @@ class Consuming:
         kind, expression = (TAG, "*" if tags is None else tags) if sql is None else (SQL92, sql)
         _check_expression(topic, expression)
         self.subscriptions[topic] = Subscription(topic, expression, self._clock.now_ms(), kind)
+        if self.hooks is not None and not self._polled:
+            listener.observe(self.hooks)
         self.listeners[topic] = listener
         if self.is_started:
             self._membership.say_again()
             self._rebalance.look_soon()
+
+    def _traced(self, name_server: str | Iterable[str] | None) -> Tracing:
+        from kourou.client.trace import tracing  # off by default
+
+        return tracing(
+            without_namespace(self.settings.namespace, self.group),
+            "CONSUME",
+            self.settings.trace,
+            self.settings,
+            name_server,
+            self._clock,
+            self._chance,
+            self._tell_trace,
+            lambda chore: None,  # a timer of ours does it
+        )
+
+    def _all_hooks(self) -> ConsumeHooks | None:
+        hooks = [*self.settings.hooks]
+        if self.settings.telemetry is not None:
+            hooks.append(self.settings.telemetry)
+        if self._tracing is not None:
+            from kourou.client.trace import ConsumeTrace
+
+            ids = UniqueIds(self._chance.secret_bytes(4), os.getpid(), self._chance.getrandbits(32))
+            hooks.append(ConsumeTrace(self._tracing, ids, self.settings.consume_timeout))
+        if not hooks:
+            return None
+        return ConsumeHooks(without_namespace(self.settings.namespace, self.group), hooks, self._clock)
+
+    def _flush_trace(self, told: Tracing) -> None:
+        self._spawn(self.brokers.run(told.flush()))
+
+    def _tell_trace(self, told: Operation[None]) -> None:
+        """In whichever thread the trace has become long enough to be sent."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(lambda: self._spawn(self.brokers.run(told)))
+        except RuntimeError:  # the loop is closed: nobody can be told any more
+            told.close()
 
     # --------------------------------------------------------------------------------------------- its life
 
@@ -131,6 +185,7 @@ class Consuming:
         if not self.listeners:
             raise ConfigError("this consumer has no handler; add one with `on` before it starts")
         self.is_started = True
+        self._loop = asyncio.get_running_loop()
         self.started_at_ms = self._clock.now_ms()
         if not self.settings.broadcast and not self._polled:
             topic = retry_topic(self.group)
@@ -151,6 +206,9 @@ class Consuming:
             self._clock.every(EXPIRE_SCAN_SECONDS, self.handling.expire),
             self._clock.every(RENEW_SECONDS, lambda: self._locks.renew(self._locked())),
         ]
+        if self._tracing is not None:
+            flush = partial(self._flush_trace, self._tracing)
+            self._timers.append(self._clock.every(TRACE_SECONDS, flush))
 
     def _build(self, network: Network) -> None:
         clock, settings = self._clock, self.settings
@@ -203,6 +261,7 @@ class Consuming:
             self._workers,
             settings,
             clock,
+            figures=self.figures,
             spawn=self._owe,
             went_on=self._went_on,
         )
@@ -213,6 +272,7 @@ class Consuming:
             clock,
             paused=self.paused,
             commits=self._auto_commit and not settings.broadcast,
+            figures=self.figures,
             arrived=self.handling.arrived,
             moved=self._keep_place,
             failed=self._rebalance.be_alert,
@@ -247,6 +307,8 @@ class Consuming:
         self._workers.cancel_waiting()
         await self._drain(drain_seconds)
         await self._give_up_everything()
+        if self._tracing is not None:
+            await self.brokers.run(self._tracing.leave())
         for running in list(self._background):
             running.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)

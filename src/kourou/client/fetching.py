@@ -16,6 +16,7 @@ from functools import partial
 from kourou.client import operations
 from kourou.client.brokers import Brokers
 from kourou.client.consumer_settings import ConsumerSettings
+from kourou.client.figures import Figures
 from kourou.client.held_queue import HeldQueue
 from kourou.client.routes import MASTER
 from kourou.doors.clock import Clock
@@ -49,6 +50,7 @@ class Fetching:
         settings: ConsumerSettings,
         clock: Clock,
         *,
+        figures: Figures,
         arrived: Callable[[HeldQueue, list[ReceivedMessage]], None],
         moved: Callable[[HeldQueue], None],
         failed: Callable[[], None],
@@ -62,6 +64,7 @@ class Fetching:
         self._brokers = brokers
         self._settings = settings
         self._clock = clock
+        self._figures = figures
         self._arrived = arrived
         self._moved = moved
         self._failed = failed
@@ -144,6 +147,8 @@ class Fetching:
             held.move_to(pulled.next_offset)
             self._moved(held)
         elif pulled.messages:
+            seconds = self._clock.monotonic() - held.pulled_at
+            self._figures.of(held.queue.topic).pulled(len(pulled.messages), seconds)
             held.take(pulled.messages, pulled.next_offset)
             self._arrived(held, pulled.messages)
         else:
@@ -175,4 +180,10 @@ class Fetching:
 
     def _wait(self, held: HeldQueue, seconds: float) -> None:
         held.not_before = self._clock.monotonic() + seconds
-        self._clock.later(seconds, partial(self.go_on, held))
+        self._clock.later(seconds, partial(self._wait_is_over, held, held.not_before))
+
+    def _wait_is_over(self, held: HeldQueue, until: float) -> None:
+        # Not by the clock: a timer may ring a nanosecond early, and it does not ring again.
+        if held.not_before == until:
+            held.not_before = 0.0
+        self.go_on(held)

@@ -22,6 +22,7 @@ from typing import Any, cast
 from kourou.client import membership
 from kourou.client.brokers import Brokers
 from kourou.client.consumer_settings import ConsumerSettings
+from kourou.client.figures import Figures
 from kourou.client.held_queue import HeldQueue
 from kourou.client.namespaces import without_namespace
 from kourou.client.outcomes import GIVE_UP, DeadLetter, RetryLater, delay_level
@@ -44,14 +45,15 @@ _log = logging.getLogger("kourou.client")
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
-class Counts:
-    """What became of the messages of one topic so far."""
+class _Ended:
+    """What ended together, of one queue: added up, so that the figures cost nothing per message."""
 
-    __slots__ = ("done", "failed")
+    __slots__ = ("calls", "done", "seconds")
 
     def __init__(self) -> None:
+        self.calls = 0
+        self.seconds = 0.0
         self.done = 0
-        self.failed = 0
 
 
 class Handling:
@@ -66,6 +68,7 @@ class Handling:
         settings: ConsumerSettings,
         clock: Clock,
         *,
+        figures: Figures,
         spawn: Spawn,
         went_on: Callable[[HeldQueue], None],
     ) -> None:
@@ -78,9 +81,9 @@ class Handling:
         self._clock = clock
         self._broadcast = settings.broadcast
         self._retries = settings.retries
+        self._figures = figures
         self._spawn = spawn
         self._went_on = went_on
-        self.counts: dict[str, Counts] = {}
         self.is_stopped = False
 
     def arrived(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
@@ -99,22 +102,28 @@ class Handling:
 
     def finished(self, tasks: list[Task]) -> None:
         """The workers are through with these."""
-        touched: dict[HeldQueue, None] = {}
+        touched: dict[HeldQueue, _Ended] = {}
         now_ms = self._clock.now_ms()
         for task in tasks:
             held = task.held
             if not held.counts(task.generation):
                 continue
             held.consumed_at_ms = now_ms
-            touched[held] = None
+            ended = touched.get(held)
+            if ended is None:
+                ended = touched[held] = _Ended()
+            if task.ended_at is not None and task.started_at is not None:
+                ended.calls += 1
+                ended.seconds += task.ended_at - task.started_at
             if held.ordered:
                 self._ordered_ended(task)
             elif task.failure is None and task.done:
                 held.finish(task.units[0])
-                self._count(held).done += len(task.units[0])
+                ended.done += len(task.units[0])
             elif task.failure is not None:
                 self._failed(task)
-        for held in touched:
+        for held, ended in touched.items():
+            self._figures.of(held.queue.topic).called(ended.calls, ended.seconds, ended.done)
             self._went_on(held)
 
     def _submit(self, held: HeldQueue, listener: Listener, messages: list[ReceivedMessage]) -> None:
@@ -136,20 +145,13 @@ class Handling:
         if self._settings.namespace is not None:
             message.show_as(without_namespace(self._settings.namespace, message.topic))
 
-    def _count(self, held: HeldQueue) -> Counts:
-        topic = held.queue.topic
-        counts = self.counts.get(topic)
-        if counts is None:
-            counts = self.counts[topic] = Counts()
-        return counts
-
     # ------------------------------------------------------------------------------------------- concurrent
 
     def _failed(self, task: Task) -> None:
         held, failure = task.held, task.failure
         assert failure is not None
         (messages,) = task.units
-        self._count(held).failed += len(messages)
+        self._figures.of(held.queue.topic).failed(len(messages))
         for message in messages:
             self._complain(message, failure)
         if self._broadcast:
@@ -234,14 +236,14 @@ class Handling:
         held.finish(done)
         if done:
             held.attempts = 0
-            self._count(held).done += len(done)
+            self._figures.of(held.queue.topic).done(len(done))
         if task.failure is not None:
             self._ordered_failed(held, task.units[task.done], task.failure)
         self.go_on(held)
 
     def _ordered_failed(self, held: HeldQueue, unit: list[ReceivedMessage], failure: BaseException) -> None:
         held.attempts += 1
-        self._count(held).failed += len(unit)
+        self._figures.of(held.queue.topic).failed(len(unit))
         for message in unit:
             self._complain(message, failure)
         retries = ORDERED_RETRIES if self._retries is None else self._retries
@@ -284,7 +286,12 @@ class Handling:
 
     def _pause(self, held: HeldQueue, seconds: float) -> None:
         held.resumes_at = self._clock.monotonic() + seconds
-        self._clock.later(seconds, partial(self.go_on, held))
+        self._clock.later(seconds, partial(self._pause_is_over, held, held.resumes_at))
+
+    def _pause_is_over(self, held: HeldQueue, until: float) -> None:
+        if held.resumes_at == until:  # not by the clock: a timer may ring a nanosecond early
+            held.resumes_at = 0.0
+        self.go_on(held)
 
     def _complain(self, message: ReceivedMessage, failure: BaseException) -> None:
         if isinstance(failure, RetryLater):

@@ -261,7 +261,11 @@ class Polling:
             await self._wait(timeout)
             taken = self._take(messages_max)
         self._polled = taken
-        return [message for task in taken for message in task.units[0]]
+        messages = [message for task in taken for message in task.units[0]]
+        hooks = self.consuming.hooks
+        if hooks is not None and messages:
+            hooks.end(hooks.begin(messages), None)  # what becomes of them, nobody here will know
+        return messages
 
     async def _be_started(self) -> None:
         if not self.consuming.is_started or self.consuming.is_stopping:

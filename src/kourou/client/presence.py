@@ -1,8 +1,9 @@
 """Telling brokers that this client is there, and that it goes.
 
-A heartbeat goes to a broker with the first request we send it, and again with the first one after 30 s: no
-thread and no timer of its own, but one small one-way frame ahead of a request that goes there anyway. A
-client that is idle for two minutes is forgotten by its brokers, and known again with its next request.
+A heartbeat goes to a broker with the first request we send it, and again with the first one after 30 s: one
+small one-way frame ahead of a request that goes there anyway. A producer that is idle has a thread or a task
+that does nothing else but `beat` every 30 s, where it is used in a `with` statement; a pull consumer that is
+idle for two minutes is forgotten by its brokers, and known again with its next request.
 
 A member that a broker must be able to call at any time, as a transaction's producer or one of several
 consumers, has somebody `beat` for it, as a chore of its driver.

@@ -6,12 +6,14 @@ What they do is in `sending.py` (a message gets ready), `sends.py` (it finds its
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from kourou.client import presence
 from kourou.client.asking import Asking
 from kourou.client.delays import Delay
 from kourou.client.drive import AsyncDriver, BlockingDriver
@@ -19,9 +21,10 @@ from kourou.client.producer_settings import ProducerOptions, ProducerSettings
 from kourou.client.queue_choice import Order, Select
 from kourou.client.sending import Sending, Where
 from kourou.client.sends import SendResult
+from kourou.client.steps import Operation
 from kourou.doors.chance import Chance
 from kourou.doors.clock import RealClock
-from kourou.errors import ConfigError
+from kourou.errors import ConfigError, MQError
 from kourou.message import Message, ReceivedMessage
 from kourou.protocol.bodies import MessageQueue
 from kourou.remoting.answer import Handler
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from kourou.client.lingering import Lingering
 
 REQUEST_SECONDS = 3.0
+HEARTBEAT_JOIN_SECONDS = 1.0
 NO_HANDLERS: Mapping[int, Handler] = {}
 
 OnSent = Callable[[SendResult | Exception], None]
@@ -61,10 +65,15 @@ class Producer:
         self._sending = Sending(group, name_server, ProducerSettings(**options), RealClock(), Chance())
         self._asking = Asking(self._sending, Chance())
         self._lingering = _lingering(self._sending)
+        self._is_closing = threading.Event()
+        self._beating: threading.Thread | None = None
         self._driver = BlockingDriver(
             handlers={**self._asking.handlers, **self._own_handlers()},
             tls=self._sending.settings.tls,
             sign=self._sending.settings.sign,
+        )
+        self._tracing = self._sending.traced(
+            name_server, Chance(), lambda told: self._driver.start(told, _ignored), self._driver.attend
         )
 
     def send(
@@ -231,6 +240,11 @@ class Producer:
             self._lingering.flush()
         self._driver.run(self._sending.gate.empty(self._sending.settings.send_timeout))
         if self._sending.end():
+            self._is_closing.set()
+            if self._beating is not None:
+                self._beating.join(HEARTBEAT_JOIN_SECONDS)
+            if self._tracing is not None:
+                self._driver.run(self._tracing.leave())
             self._driver.run(self._sending.presence.leave())
             self._driver.close()
 
@@ -241,7 +255,22 @@ class Producer:
     def __enter__(self) -> Self:
         if self._sending.probes:
             self._driver.attend(self._sending.probe)
+        self._stay_known()
         return self
+
+    def _stay_known(self) -> None:
+        """From now on brokers we have sent to hear of us regularly, also while nothing is sent."""
+        # A thread that reads for all, as `attend` has, would make every send wait for it; this one sleeps.
+        if self._beating is None:
+            self._beating = threading.Thread(target=self._beat, name="kourou-heartbeat", daemon=True)
+            self._beating.start()
+
+    def _beat(self) -> None:
+        while not self._is_closing.wait(presence.HEARTBEAT_SECONDS):
+            try:
+                self._driver.run(self._sending.presence.beat())
+            except MQError:
+                continue  # the next send tells what is wrong
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -271,6 +300,9 @@ class AsyncProducer:
             handlers={**self._asking.handlers, **self._own_handlers()},
             tls=self._sending.settings.tls,
             sign=self._sending.settings.sign,
+        )
+        self._tracing = self._sending.traced(
+            name_server, Chance(), lambda told: self._driver.start(told, _ignored), self._driver.attend
         )
 
     async def send(
@@ -406,6 +438,8 @@ class AsyncProducer:
             self._lingering.flush()
         await self._driver.run(self._sending.gate.empty(self._sending.settings.send_timeout))
         if self._sending.end():
+            if self._tracing is not None:
+                await self._driver.run(self._tracing.leave())
             await self._driver.run(self._sending.presence.leave())
             await self._driver.close()
 
@@ -416,12 +450,22 @@ class AsyncProducer:
     async def __aenter__(self) -> Self:
         if self._sending.probes:
             self._driver.attend(self._sending.probe)
+        self._driver.attend(self._beat)
         return self
+
+    def _beat(self) -> Operation[float]:
+        """A chore: let brokers we have sent to hear of us, also while nothing is sent."""
+        yield from self._sending.presence.beat()
+        return presence.HEARTBEAT_SECONDS
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _ignored(outcome: object) -> None:
+    """Nobody waits for it."""
 
 
 def _lingering(sending: Sending) -> Lingering | None:

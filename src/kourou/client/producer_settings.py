@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kourou.client.cluster_settings import ClusterOptions, ClusterSettings
 from kourou.client.sends import RETRIED_CODES, SendHook
-from kourou.client.settings import checked_count, checked_seconds
+from kourou.client.settings import checked_count, checked_seconds, checked_trace
 from kourou.errors import ConfigError
 from kourou.protocol.compression import Compression
 
@@ -36,6 +36,7 @@ class ProducerOptions(ClusterOptions, total=False):
     vip_channel: bool
     hooks: Sequence[SendHook]
     end_transaction_hooks: Sequence[EndTransactionHook]
+    trace: bool | str
     avoid_slow_brokers: Avoidance | None
     probe_brokers: bool
     linger: float | None
@@ -68,6 +69,9 @@ class ProducerSettings(ClusterSettings):
     """Told of every try."""
     end_transaction_hooks: Sequence[EndTransactionHook] = ()
     """Told how each transaction ends."""
+    trace: bool | str = False
+    """Tell the topic RMQ_SYS_TRACE_TOPIC of every message, as Java's `enableMsgTrace`; or another topic, by
+    its name."""
     avoid_slow_brokers: Avoidance | None = None
     """Send to brokers that were slow or failed only after a while, by the table of 4.9 or 5 (`faults.py`)."""
     probe_brokers: bool = False
@@ -87,6 +91,7 @@ class ProducerSettings(ClusterSettings):
         if self.compress_over is not None:
             checked_count("compress_over", self.compress_over)
         checked_count("message_bytes_max", self.message_bytes_max, 1)
+        checked_trace(self.trace)
         if self.compression not in get_args(CompressionName):
             raise ConfigError(f"compression is {self.compression!r}; it is one of zlib, lz4 and zstd")
         if self.avoid_slow_brokers is not None and self.avoid_slow_brokers not in get_args(Avoidance):

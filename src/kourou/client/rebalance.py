@@ -162,7 +162,7 @@ class Rebalance:
             elif queue in every or self._is_missed_for_long(held):
                 changed = True
                 self._give_up(held)
-        for queue in mine - self._held.keys():
+        for queue in in_order(mine - self._held.keys()):
             changed = True
             self._take_up(queue)
         return SOON_SECONDS if changed else self._settings.rebalance_seconds

@@ -221,6 +221,8 @@ class Routes:
             except NotFound:
                 raise unknown from None
             route = self._keep(topic, default, DEFAULT_TOPIC_QUEUES_MAX)
+            # A guess: the first send makes the topic, or it is there and its broker had not said so yet.
+            self._known[topic].fresh_until = self._clock.monotonic() + AGAIN_SECONDS
         route.check_writable()
         return route
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kourou.client import sends, settings
 from kourou.client.delays import DELAY, TIMER_PROPERTIES, Delay, delay_properties
@@ -21,7 +21,7 @@ from kourou.client.presence import HEARTBEAT_SECONDS, Presence, client_id
 from kourou.client.producer_settings import ProducerSettings
 from kourou.client.queue_choice import Order, Select, Turns, among_those_left, by_function, only, strictly
 from kourou.client.refusals import accepted
-from kourou.client.sends import Choose, Greet, Outgoing, Plan, SendAttempt, SendResult
+from kourou.client.sends import Choose, Greet, Outgoing, Plan, SendAttempt, SendHook, SendResult
 from kourou.client.steps import Call, Operation
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock
@@ -39,7 +39,10 @@ from kourou.protocol.properties import PROPERTIES_BYTES_MAX
 from kourou.protocol.recall_handle import parse_recall_handle
 
 if TYPE_CHECKING:
+    from kourou.client.drive import Chores
     from kourou.client.faults import Faults
+    from kourou.client.telemetry import SendSpan
+    from kourou.client.trace import Tracing
 
 INSTANCE_ID = "INSTANCE_ID"
 MESSAGE_TYPE = "MSG_TYPE"
@@ -50,6 +53,8 @@ PREPARED = 0x4
 """The bit of a message's system flag that makes it one half of a transaction."""
 
 _log = logging.getLogger("kourou.client")
+
+Sent = TypeVar("Sent", bound=SendResult | None)
 
 
 class Where(NamedTuple):
@@ -105,9 +110,44 @@ class Sending:
             options.retry_another_broker_when_not_stored,
             options.vip_channel,
             self._faults,
-            self._tell_hooks if options.hooks else None,
         )
         """How a message is sent about which nothing was said: made once."""
+        self.hooks: tuple[SendHook, ...] = ()
+        self.end_transaction_hooks = tuple(options.end_transaction_hooks)
+        self._add_hooks(options.hooks)
+
+    def _add_hooks(self, hooks: Iterable[SendHook]) -> None:
+        self.hooks += tuple(hooks)
+        if self.hooks:
+            self._plain_plan = self._plain_plan._replace(around=self._tell_hooks)
+
+    def traced(
+        self,
+        name_server: str | Iterable[str] | None,
+        chance: Chance,
+        start: Callable[[Operation[None]], None],
+        attend: Callable[[Chores], None],
+    ) -> Tracing | None:
+        """The message trace, if it is wanted; from now on it is told of everything."""
+        if not self.settings.trace:
+            return None
+        from kourou.client.trace import SendTrace, tracing  # off by default
+
+        told = tracing(
+            without_namespace(self.settings.namespace, self.group),
+            "PRODUCE",
+            self.settings.trace,
+            self.settings,
+            name_server,
+            self.clock,
+            chance,
+            start,
+            attend,
+        )
+        hook = SendTrace(told, self.settings.namespace, self.clock)
+        self._add_hooks([hook])
+        self.end_transaction_hooks += (hook,)
+        return told
 
     def _avoidance(self, chance: Chance) -> Faults | None:
         if self.settings.avoid_slow_brokers is None:
@@ -139,7 +179,18 @@ class Sending:
             retries=self.settings.retries_soon, retried_codes=frozenset()
         )
         size = len(outgoing.body)
-        return self.gate.enter(size, plan.timeout), self._leaving(self.sent(outgoing, plan), size)
+        room = self.gate.enter(size, plan.timeout)
+        if outgoing.span is not None:
+            room = self._entering(room, outgoing.span)
+        return room, self._leaving(self.sent(outgoing, plan), size)
+
+    def _entering(self, room: Operation[None], span: SendSpan) -> Operation[None]:
+        """A message that found no room is not sent: that is the end of its span."""
+        try:
+            yield from room
+        except MQError as error:
+            span.end(0.0, None, error)
+            raise
 
     def send_together(self, messages: Sequence[Message]) -> Operation[SendResult]:
         """As `send_soon`, for several messages in one request; one alone goes as it would alone."""
@@ -161,7 +212,19 @@ class Sending:
     def sent(self, outgoing: Outgoing, plan: Plan) -> Operation[SendResult]:
         """Send it, and tell where it has gone in the program's own words."""
         operation = sends.send(outgoing, self.routes, plan, self.clock)
+        if outgoing.span is not None:
+            operation = self._spanned(operation, outgoing.span)
         return operation if self.settings.namespace is None else self._renamed(operation)
+
+    def _spanned(self, operation: Operation[Sent], span: SendSpan) -> Operation[Sent]:
+        began = self.clock.monotonic()
+        try:
+            result = yield from operation
+        except BaseException as error:  # also when it is cancelled
+            span.end(self.clock.monotonic() - began, None, error)
+            raise
+        span.end(self.clock.monotonic() - began, result)
+        return result
 
     def _renamed(self, operation: Operation[SendResult]) -> Operation[SendResult]:
         result = yield from operation
@@ -181,7 +244,7 @@ class Sending:
         self, messages: Sequence[Message], where: Where = ANYWHERE, timeout: float | None = None
     ) -> Operation[SendResult]:
         outgoing = self._outgoing_batch(messages)
-        return sends.send(outgoing, self.routes, self.plan(outgoing, messages[0], where, timeout), self.clock)
+        return self.sent(outgoing, self.plan(outgoing, messages[0], where, timeout))
 
     def send_all(
         self, messages: Iterable[Message], where: Where, timeout: float | None
@@ -196,7 +259,8 @@ class Sending:
     def send_one_way(self, message: Message, where: Where = ANYWHERE) -> Operation[None]:
         outgoing = self.outgoing(message)
         plan = self.plan(outgoing, message, where, None)
-        return sends.send_one_way(outgoing, self.routes, plan, self.clock)
+        operation = sends.send_one_way(outgoing, self.routes, plan, self.clock)
+        return operation if outgoing.span is None else self._spanned(operation, outgoing.span)
 
     def recall(self, topic: str, handle: str) -> Operation[str]:
         """Take back a message that is not due yet; the id of the message."""
@@ -368,7 +432,7 @@ class Sending:
         yield from self.presence.announce(address)
 
     def _tell_hooks(self, attempt: SendAttempt, is_over: bool) -> None:
-        for hook in self.settings.hooks:
+        for hook in self.hooks:
             try:
                 hook.after_send(attempt) if is_over else hook.before_send(attempt)
             except Exception:
@@ -380,6 +444,7 @@ class Sending:
         """The message as it travels, with `table` as its properties if given."""
         self._check_sendable(message)
         table = self.with_id(message.properties if table is None else table)
+        span = None if self.settings.telemetry is None else self._span(message.topic, [table])
         body, sys_flag = self._perhaps_compressed(message.body)
         is_reply = table.get(MESSAGE_TYPE) == REPLY_TYPE
         return Outgoing(
@@ -392,7 +457,16 @@ class Sending:
             message.flag,
             self.clock.now_ms(),
             reply=is_reply,
+            span=span,
         )
+
+    def _span(self, topic: str, tables: list[dict[str, str]]) -> SendSpan:
+        """The span of a send, which the messages with these properties carry along."""
+        assert self.settings.telemetry is not None
+        group = without_namespace(self.settings.namespace, self.group)
+        span = self.settings.telemetry.begin_send(topic, group, len(tables))
+        span.carry(tables)
+        return span
 
     def parts(self, messages: Iterable[Message]) -> Iterator[list[Message]]:
         """The messages in batches: of one topic each, no larger than may be sent, in their order."""
@@ -425,6 +499,7 @@ class Sending:
         for message in messages:
             self._check_batchable(message, topic)
         tables = [self.with_id(message.properties) for message in messages]
+        span = None if self.settings.telemetry is None else self._span(topic, tables)
         body = record.encode_batch(
             (message.flag, message.body, _encoded(table))
             for message, table in zip(messages, tables, strict=True)
@@ -442,6 +517,7 @@ class Sending:
             ",".join(table[UNIQUE_KEY] for table in tables),
             born_ms=self.clock.now_ms(),
             batch=True,
+            span=span,
         )
 
     def _check_sendable(self, message: Message) -> None:

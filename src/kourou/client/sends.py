@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kourou.client.refusals import accepted, explained
 from kourou.client.routes import Route, Routes
@@ -25,6 +25,9 @@ from kourou.protocol.command import FLAG_ONE_WAY, Command
 from kourou.protocol.headers import SendReply
 from kourou.protocol.names import DEFAULT_TOPIC
 from kourou.remoting.address import format_address, parse_address
+
+if TYPE_CHECKING:
+    from kourou.client.telemetry import SendSpan
 
 DEFAULT_TOPIC_QUEUES_TEXT = "4"
 VIP_PORT_DISTANCE = 2
@@ -79,6 +82,8 @@ class SendResult(NamedTuple):
     region: str | None = None
     recall_handle: str | None = None
     """What `recall` takes a delayed message back with; only for delays by seconds or a moment."""
+    is_traced: bool = True
+    """Whether the broker wants the message trace to tell of it."""
 
     @property
     def broker_name(self) -> str:
@@ -103,6 +108,8 @@ class Outgoing(NamedTuple):
     batch: bool = False
     reply: bool = False
     """It answers a request: the broker pushes it to who asked."""
+    span: SendSpan | None = None
+    """What tells OpenTelemetry of this send."""
 
     def request(self, queue: MessageQueue, *, one_way: bool = False) -> Command:
         # The fields of `SendMessageV2`, written out: a sixth of the time of a send goes into the struct and
@@ -290,6 +297,7 @@ def _sent(reply: Command, queue: MessageQueue, outgoing: Outgoing, address: str)
         header.transaction_id,
         header.region,
         header.recall_handle,
+        header.trace_on is not False,
     )
 
 

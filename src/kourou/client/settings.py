@@ -39,6 +39,12 @@ def checked_topic(topic: object) -> str:
     return topic
 
 
+def checked_trace(trace: object) -> None:
+    """Whether the message trace is told, or the topic it is told to."""
+    if not isinstance(trace, bool):
+        checked_topic(trace)
+
+
 def checked_seconds(what: str, seconds: object) -> float:
     if not isinstance(seconds, int | float) or not seconds > 0:
         raise ConfigError(f"{what} is {seconds!r}, but must be a number of seconds above 0")

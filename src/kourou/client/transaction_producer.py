@@ -254,7 +254,8 @@ class _Transaction:
             _log.warning("the end of a transaction was not told, the broker will ask for it: %s", unknown)
             return
         command = transactions.end_of(self._sending.group, topic, sent, state, why)
-        yield from transactions.tell(address, command, self._sending.settings.end_transaction_hooks)
+        hooks = self._sending.end_transaction_hooks
+        yield from transactions.tell(address, command, hooks, self.message.properties)
 
 
 class Transaction(_Transaction):
@@ -302,7 +303,7 @@ class AsyncTransaction(_Transaction):
 def _told(sending: Sending, check: Check, state: TransactionState, why: Exception | None) -> Operation[None]:
     """Answer a broker's question."""
     command = check.answer(sending.group, state, why)
-    return transactions.tell(check.address, command, sending.settings.end_transaction_hooks)
+    return transactions.tell(check.address, command, sending.end_transaction_hooks, check.message.properties)
 
 
 def _check_callable(check: Any) -> None:

@@ -11,14 +11,14 @@ The answer is lost when a connection breaks, and nobody waits for it: the broker
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from kourou.client.sends import SendResult, SendStatus
 from kourou.client.steps import Call, Operation
 from kourou.errors import MQError, ProtocolError, Unreachable
-from kourou.message import UNIQUE_KEY, ReceivedMessage
+from kourou.message import KEYS, TAGS, UNIQUE_KEY, ReceivedMessage
 from kourou.protocol import record
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import FLAG_ONE_WAY, Command, request
@@ -27,6 +27,7 @@ from kourou.protocol.message_id import parse_offset_id
 
 TIMEOUT_SECONDS = 3.0
 REMARK_CHARACTERS_MAX = 512
+NO_PROPERTIES: Mapping[str, str] = {}
 
 _log = logging.getLogger("kourou.client")
 
@@ -43,6 +44,10 @@ class TransactionEnd(NamedTuple):
     """Of the broker that is told."""
     from_check: bool
     """Whether a broker asked for it."""
+    tags: str | None = None
+    keys: str | None = None
+    region: str | None = None
+    """Of the broker, as far as it is known."""
 
 
 class EndTransactionHook(Protocol):
@@ -126,11 +131,19 @@ def parse_check(command: Command, address: str) -> Check:
     return Check(address, header, message, message.topic)
 
 
-def tell(address: str, command: Command, hooks: Iterable[EndTransactionHook] = ()) -> Operation[None]:
-    """Send the end of a transaction; a failure is only noted, since the broker will ask."""
+def tell(
+    address: str,
+    command: Command,
+    hooks: Iterable[EndTransactionHook] = (),
+    properties: Mapping[str, str] = NO_PROPERTIES,
+) -> Operation[None]:
+    """Send the end of a transaction; a failure is only noted, since the broker will ask.
+
+    `properties` are those of its message.
+    """
     for hook in hooks:
         try:
-            hook.end_transaction(_seen(address, command.parse(EndTransaction)))
+            hook.end_transaction(_seen(address, command.parse(EndTransaction), properties))
         except Exception:
             _log.exception("an end-transaction hook failed")
     try:
@@ -139,7 +152,7 @@ def tell(address: str, command: Command, hooks: Iterable[EndTransactionHook] = (
         _log.warning("the end of a transaction was not told, the broker will ask for it: %s", error)
 
 
-def _seen(address: str, header: EndTransaction) -> TransactionEnd:
+def _seen(address: str, header: EndTransaction, properties: Mapping[str, str]) -> TransactionEnd:
     return TransactionEnd(
         header.producer_group,
         header.topic or "",
@@ -148,6 +161,9 @@ def _seen(address: str, header: EndTransaction) -> TransactionEnd:
         TransactionState(header.outcome),
         address,
         header.from_check,
+        properties.get(TAGS),
+        properties.get(KEYS),
+        properties.get("MSG_REGION"),
     )
 
 

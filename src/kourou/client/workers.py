@@ -23,6 +23,8 @@ from kourou.message import ReceivedMessage
 if TYPE_CHECKING:
     import asyncio
 
+    from kourou.client.consume_hooks import ConsumeHooks
+
 Handler = Callable[[Any], object]
 """Is given one message, or a list of them; returns when that is done, raises when it is not. What it returns
 does not matter, unless it is a coroutine function."""
@@ -31,7 +33,7 @@ does not matter, unless it is a coroutine function."""
 class Listener:
     """A handler, and how it wants to be called."""
 
-    __slots__ = ("batch_size", "handler", "is_async", "ordered")
+    __slots__ = ("batch_size", "handler", "hooks", "is_async", "ordered")
 
     def __init__(self, handler: Handler, *, ordered: bool = False, batch_size: int | None = None) -> None:
         self.handler = handler
@@ -39,6 +41,12 @@ class Listener:
         self.batch_size = batch_size
         """How many messages at most in one call; None for a handler that takes one, and not a list of one."""
         self.is_async = inspect.iscoroutinefunction(handler)
+        self.hooks: ConsumeHooks | None = None
+
+    def observe(self, hooks: ConsumeHooks) -> None:
+        """From now on these are told of every call."""
+        self.hooks = hooks
+        self.handler = hooks.around(self.handler)
 
     def units(self, messages: list[ReceivedMessage]) -> list[list[ReceivedMessage]]:
         """The messages as they are handed to it, call by call."""
@@ -52,7 +60,7 @@ class Task:
     It ends with its last unit, with the first that fails, or when its queue is no longer ours.
     """
 
-    __slots__ = ("done", "failure", "generation", "held", "listener", "started_at", "units")
+    __slots__ = ("done", "ended_at", "failure", "generation", "held", "listener", "started_at", "units")
 
     def __init__(self, held: HeldQueue, listener: Listener, units: list[list[ReceivedMessage]]) -> None:
         self.held = held
@@ -63,6 +71,9 @@ class Task:
         """How many units were handled."""
         self.failure: BaseException | None = None
         self.started_at: float | None = None
+        """When its handler was called for the unit it is at."""
+        self.ended_at: float | None = None
+        """When that returned, once it has."""
 
     @property
     def goes_on(self) -> bool:
@@ -156,6 +167,7 @@ class ThreadWorkers:
                     break
                 self._current[me] = task
                 self._handle(task)
+                task.ended_at = self._clock.monotonic()
                 self._current.pop(me, None)
                 self._report(task)
             self._awake.discard(me)
@@ -173,7 +185,7 @@ class ThreadWorkers:
                 task.failure = failure
                 break
             task.done += 1
-            if len(task.units) > 1:
+            if task.done < len(task.units):
                 task.started_at = self._clock.monotonic()
 
     def _report(self, task: Task) -> None:
@@ -258,6 +270,7 @@ class TaskWorkers:
             self._call_in_another()
             try:
                 await self._handle(task)
+                task.ended_at = self._clock.monotonic()
             except asyncio.CancelledError:
                 if me.cancelling():
                     raise
@@ -289,5 +302,5 @@ class TaskWorkers:
                 task.failure = failure
                 break
             task.done += 1
-            if len(task.units) > 1:
+            if task.done < len(task.units):
                 task.started_at = self._clock.monotonic()

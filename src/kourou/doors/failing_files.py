@@ -4,24 +4,20 @@
     commitlog/… pwrite            before-append-pwrite, after-append-pwrite
     checkpoint sync               before-checkpoint-flush, after-checkpoint-flush
 
-`FailingFiles` is the machine's own disk; `WithFailpoints` does the same to any class that does its atomic
-writes by its own `open`, `rename` and `sync_folder`.
+A process has such a disk only when it was asked to fail somewhere; the usual one knows nothing of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
 from kourou.doors import failpoints
 from kourou.doors.failpoints import reached
 from kourou.doors.files import File, Files, RealFiles
 
-if TYPE_CHECKING:
-    _Any = Files
-else:
-    _Any = object
+FilesT = TypeVar("FilesT", bound=Files)
 
 _STATE_FILES = {
     "consumerOffset.json": "offset-snapshot",
@@ -63,7 +59,7 @@ _OF_ANY_FILE = {"pwrite": "any-write", "sync": "any-fdatasync", "rename": "any-r
 
 def machine_files(environment: Mapping[str, str]) -> RealFiles:
     """The machine's disk; with failpoints when the environment names any. Raises ConfigError."""
-    return FailingFiles() if failpoints.arm_from(environment) else RealFiles()
+    return with_failpoints(RealFiles)() if failpoints.arm_from(environment) else RealFiles()
 
 
 def place_of(operation: str, path: str) -> str | None:
@@ -107,31 +103,33 @@ def _around(operation: str, path: str) -> AbstractContextManager[None]:
     return _Around(places) if places else nullcontext()
 
 
-class WithFailpoints(_Any):
-    """Put before a class of files, this makes each operation a place to fail at."""
+def with_failpoints(kind: type[FilesT]) -> type[FilesT]:
+    """The same kind of files, each operation a place to fail at.
 
-    # mypy: disable-error-code="safe-super"
+    A class of files does its atomic writes by its own `open`, `rename` and `sync_folder`: so the steps of
+    these are places, too.
+    """
+    parent: Any = kind
 
-    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> FailingFile:
-        is_new = create and not self.exists(path)
-        with _around("create", path) if is_new else nullcontext():
-            return FailingFile(super().open(path, create=create, read_only=read_only))
+    class Failing(parent):  # type: ignore[misc]
+        def open(self, path: str, *, create: bool = False, read_only: bool = False) -> FailingFile:
+            is_new = create and not self.exists(path)
+            with _around("create", path) if is_new else nullcontext():
+                return FailingFile(super().open(path, create=create, read_only=read_only))
 
-    def rename(self, old: str, new: str) -> None:
-        with _around("rename", new):
-            super().rename(old, new)
+        def rename(self, old: str, new: str) -> None:
+            with _around("rename", new):
+                super().rename(old, new)
 
-    def remove(self, path: str) -> None:
-        with _around("remove", path):
-            super().remove(path)
+        def remove(self, path: str) -> None:
+            with _around("remove", path):
+                super().remove(path)
 
-    def sync_folder(self, folder: str) -> None:
-        with _around("sync_folder", folder):
-            super().sync_folder(folder)
+        def sync_folder(self, folder: str) -> None:
+            with _around("sync_folder", folder):
+                super().sync_folder(folder)
 
-
-class FailingFiles(WithFailpoints, RealFiles):
-    """The machine's disk, with failpoints."""
+    return Failing
 
 
 class FailingFile:

@@ -7,7 +7,7 @@
 
 Nothing is armed unless that variable is set or a test says so, and then a place costs nothing:
 
-    at the disk     the places are in `FailingFiles`, which takes the place of `RealFiles` only then
+    at the disk     the places are in `failing_files.py`, which is used only then
     elsewhere       `reached(name)` on roads that are seldom taken; once a tick, `if ARMED:` before it
 
 Names that begin with `before-` and `after-` stand around what the rest of the name says.
@@ -174,3 +174,8 @@ def error(name: str) -> None:
 
 def delay(milliseconds: int) -> Action:
     return lambda name: time.sleep(milliseconds / 1000)
+
+
+if __name__ == "__main__":
+    for point, meaning in POINTS.items():
+        print(f"{point:<34}{meaning}")

@@ -129,8 +129,8 @@ class MemoryFiles:
         self.open(path, create=True).pwrite(b"lock", 0)
         return MemoryLock(self._locked, path)
 
-    def _below(self, folder: str) -> list[str]:
-        return [path for path in [*self._files] if path.startswith(folder + "/")]
+    def _below(self, folder: str) -> tuple[str, ...]:
+        return tuple(path for path in [*self._files] if path.startswith(folder + "/"))
 
     def _need(self, path: str) -> None:
         if path not in self._files and path not in self._folders:

@@ -169,18 +169,21 @@ class SimulatedFiles:
             disk._unsafe.append(change)
         return disk
 
-    def power_cut(self, chance: Chance) -> SimulatedFiles:
+    def power_cut(self, chance: Chance, *, garbage: float = 0.0) -> SimulatedFiles:
         """A disk that may be found after the power failed now.
 
         Everything synced is on it. Of the rest: each page may be old, new or, sector by sector, both; each
-        change of a folder may have happened or not; each length may be the old or the new one.
+        change of a folder may have happened or not; each length may be the old or the new one. With the
+        probability `garbage`, a sector that was blank before holds what nobody wrote.
         """
         tree = self._safe_tree.copy(None)
         for change in self._unsafe:
             if chance.random() < 0.5:
                 change.apply(tree)
         tree.drop_unreachable()
-        copies = {inode: inode.after_power_cut(chance) for inode in dict.fromkeys(tree.files.values())}
+        copies = {
+            inode: inode.after_power_cut(chance, garbage) for inode in dict.fromkeys(tree.files.values())
+        }
         disk = SimulatedFiles(self.capacity, clock_ms=self._clock_ms)
         disk._tree = tree.copy(copies)
         disk._safe_tree = disk._tree.copy(None)
@@ -262,7 +265,11 @@ class SimulatedFile:
         return inode.size if found is None else min(inode.size, max(at, found * PAGE_BYTES))
 
     def sync(self) -> None:
-        self._disk._step("sync", self.path)
+        try:
+            self._disk._step("sync", self.path)
+        except OSError:
+            self._inode.give_up()
+            raise
         self._inode.sync()
 
     def close(self) -> None:
@@ -360,6 +367,11 @@ class _Inode:
         self.dirty.clear()
         self.safe_size = self.size
 
+    def give_up(self) -> None:
+        """A sync failed: as with Linux, what was to be written counts as clean, is read as before, and never
+        reaches the disk unless it is written anew."""
+        self.dirty.clear()
+
     def copy(self) -> _Inode:
         twin = _Inode(self.modified_ms)
         twin.pages, twin.safe_pages = dict(self.pages), dict(self.safe_pages)
@@ -367,11 +379,14 @@ class _Inode:
         twin.size, twin.safe_size = self.size, self.safe_size
         return twin
 
-    def after_power_cut(self, chance: Chance) -> _Inode:
+    def after_power_cut(self, chance: Chance, garbage: float) -> _Inode:
         left = _Inode(self.modified_ms)
         left.pages = dict(self.safe_pages)
         for page in sorted(self.dirty):
-            left.pages[page] = _torn(self.safe_pages.get(page, _ZEROS), self.pages.get(page, _ZEROS), chance)
+            old, new = self.safe_pages.get(page, _ZEROS), self.pages.get(page, _ZEROS)
+            left.pages[page] = _torn(old, new, chance)
+            if garbage and chance.random() < garbage:
+                left.pages[page] = _littered(old, new, left.pages[page], chance)
         left.size = self.size if chance.random() < 0.5 else self.safe_size
         left.blocks = set(left.pages)
         left.truncate(left.size)
@@ -387,6 +402,20 @@ def _torn(old: bytes, new: bytes, chance: Chance) -> bytes:
         return (old, new)[fate]
     starts = range(0, PAGE_BYTES, SECTOR_BYTES)
     return b"".join([chance.choice((old, new))[start : start + SECTOR_BYTES] for start in starts])
+
+
+def _littered(old: bytes, new: bytes, page: bytes, chance: Chance) -> bytes:
+    """Garbage in some of the sectors that were blank, and were being written when the power failed.
+
+    Never in one that held something: a disk writes a sector whole or not at all.
+    """
+    sectors = []
+    for start in range(0, PAGE_BYTES, SECTOR_BYTES):
+        stop = start + SECTOR_BYTES
+        is_new = not old[start:stop].strip(b"\0") and old[start:stop] != new[start:stop]
+        is_hit = is_new and chance.random() < 0.5
+        sectors.append(chance.randbytes(SECTOR_BYTES) if is_hit else page[start:stop])
+    return b"".join(sectors)
 
 
 class _Tree:

@@ -7,6 +7,11 @@ Bytes arrive in order, once, and whole unless a `Chance` is given, which then cu
 Everything runs on the event loop of the test; time passes only when the test lets its clock advance. What
 happens to whom is up to the test: `partition` and `heal` an address, `reset` its connections, change
 `delay_seconds`. There is no TLS here: that is for real sockets.
+
+A simulation of many machines gives each its own door, `network.machine("127.0.0.7")`: what connects through
+it comes from there, `cut` and `mend` part two machines in one direction, and `vanish` is the end of one
+process: its connections break, or (without power) nobody is told. `latency` draws each piece's time on the
+way, so pieces of different connections overtake one another.
 """
 
 from __future__ import annotations
@@ -40,9 +45,13 @@ class SimulatedNetwork:
         self.delay_seconds = delay_seconds
         self.transports: list[SimulatedTransport] = []
         """Both ends of every connection ever made, the connecting one first."""
+        self.latency: Callable[[], float] | None = None
+        """How long one piece is on its way, instead of `delay_seconds`; a connection keeps their order."""
         self._listeners: dict[Address, _SimulatedListener] = {}
         self._ports = count(40_000)
         self._cut: set[Address] = set()
+        self._cut_ways: set[tuple[str, str]] = set()
+        self._without_power: set[str] = set()
 
     async def listen(
         self, host: str, port: int, accept: Accept, *, backlog: int, exhausted: Callable[[], None]
@@ -63,13 +72,28 @@ class SimulatedNetwork:
         server_name: str | None = None,
     ) -> asyncio.BaseTransport:
         assert tls is None, "the simulated network has no TLS; use real sockets for that"
+        return await self.connect_from("127.0.0.1", host, port, protocol)
+
+    async def connect_from(
+        self,
+        source: str,
+        host: str,
+        port: int,
+        protocol: asyncio.BaseProtocol,
+        is_gone: Callable[[], bool] = lambda: False,
+    ) -> asyncio.BaseTransport:
+        """As `connect`, from a machine other than this one, by a process that may be gone meanwhile."""
         address = (SAME_HOST.get(host, host), port)
-        if address in self._cut:
+        if self.latency is not None:
+            on_its_way = asyncio.get_running_loop().create_future()
+            self.clock.later(self.latency() + self.latency(), lambda: _resolve(on_its_way))
+            await on_its_way
+        if address in self._cut or self._is_silent(source, address[0]) or is_gone():
             await asyncio.get_running_loop().create_future()  # for ever: packets go nowhere
         listener = self._listening_at(address)
         if listener is None:
             raise _error(errno.ECONNREFUSED)
-        ours: Address = ("127.0.0.1", next(self._ports))
+        ours: Address = (source, next(self._ports))
         theirs = listener.accept(*ours)
         here = SimulatedTransport(self, protocol, ours, address)
         if theirs is None:  # a real peer, too, learns of this only after connecting
@@ -99,7 +123,50 @@ class SimulatedNetwork:
                 each.lose(_error(errno.ECONNRESET))
 
     def is_cut(self, transport: SimulatedTransport) -> bool:
+        """Whether nothing reaches this end at present."""
+        if self._cut_ways and (transport.remote[0], transport.local[0]) in self._cut_ways:
+            return True
         return transport.local in self._cut or transport.remote in self._cut
+
+    # --------------------------------------------------------------------------------- many machines
+
+    def machine(self, host: str) -> SimulatedMachine:
+        """The network as one process on the machine `host` sees it."""
+        self._without_power.discard(host)
+        return SimulatedMachine(self, host)
+
+    def cut(self, source: str, target: str) -> None:
+        """Nothing that machine `source` sends reaches `target`, until `mend`; it waits, as with TCP."""
+        self._cut_ways.add((source, target))
+
+    def mend(self, source: str, target: str) -> None:
+        self._cut_ways.discard((source, target))
+        for each in self.transports:
+            if (each.remote[0], each.local[0]) == (source, target):
+                each.pump_soon()
+
+    def vanish(self, host: str, *, powerless: bool = False) -> None:
+        """The process on the machine `host` is gone. Its peers see their connections break or, when the whole
+        machine is `powerless`, see nothing before they write to it and it is there again."""
+        if powerless:
+            self._without_power.add(host)
+        for address in [address for address in self._listeners if address[0] == host]:
+            del self._listeners[address]
+        for each in self.transports:
+            if each.local[0] == host:
+                each.vanish(is_heard=not powerless)
+        self.transports = [each for each in self.transports if not each.is_over]
+
+    def has_power(self, host: str) -> bool:
+        return host not in self._without_power
+
+    def _is_silent(self, source: str, target: str) -> bool:
+        ways = ((source, target), (target, source))
+        return target in self._without_power or any(way in self._cut_ways for way in ways)
+
+    def delay(self) -> float:
+        """How long the next piece will be on its way."""
+        return self.delay_seconds if self.latency is None else self.latency()
 
     def _listening_at(self, address: Address) -> _SimulatedListener | None:
         exact = self._listeners.get(address)
@@ -107,6 +174,41 @@ class SimulatedNetwork:
             return exact
         hosts = (self._listeners.get((host, address[1])) for host in ALL_HOSTS)
         return next((each for each in hosts if each is not None), None)
+
+
+class SimulatedMachine:
+    """The `Network` of one process on one machine; after `close` that process reaches nobody any more."""
+
+    def __init__(self, network: SimulatedNetwork, host: str) -> None:
+        self.host = host
+        self._network = network
+        self._is_closed = False
+
+    async def listen(
+        self, host: str, port: int, accept: Accept, *, backlog: int, exhausted: Callable[[], None]
+    ) -> Listener:
+        if self._is_closed:
+            raise _error(errno.ENETDOWN)
+        return await self._network.listen(host, port, accept, backlog=backlog, exhausted=exhausted)
+
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        protocol: asyncio.BaseProtocol,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+    ) -> asyncio.BaseTransport:
+        assert tls is None, "the simulated network has no TLS; use real sockets for that"
+        if self._is_closed:
+            raise _error(errno.ENETDOWN)
+        return await self._network.connect_from(self.host, host, port, protocol, lambda: self._is_closed)
+
+    def close(self, *, powerless: bool = False) -> None:
+        """This process has ended, without a goodbye."""
+        self._is_closed = True
+        self._network.vanish(self.host, powerless=powerless)
 
 
 class _SimulatedListener:
@@ -146,6 +248,7 @@ class SimulatedTransport(asyncio.Transport):
         self._unread_bytes = 0
         self._high, self._low = BUFFER_BYTES_MAX, BUFFER_BYTES_MAX // 4
         self._is_over_high = False
+        self._has_vanished = False
 
     # -------------------------------------------------------------------------------- what protocols use
 
@@ -216,6 +319,17 @@ class SimulatedTransport(asyncio.Transport):
             self._is_lost = True
             self._loop.call_soon(self._protocol.connection_lost, error)
 
+    def vanish(self, *, is_heard: bool) -> None:
+        """Whoever had this end is gone, and hears nothing any more; the other end does if it `is_heard`."""
+        was_lost, self._is_lost, self._has_vanished = self._is_lost, True, True
+        if is_heard and self.peer is not None and not was_lost:
+            peer = self.peer
+            self._network.clock.later(self._network.delay(), lambda: peer.lose(_error(errno.ECONNRESET)))
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_lost and (self.peer is None or self.peer._is_lost)
+
     def pump_soon(self) -> None:
         """Let the protocol read what has arrived, a piece in each turn of the loop."""
         if not self._is_pumping:
@@ -226,9 +340,14 @@ class SimulatedTransport(asyncio.Transport):
         peer = self.peer
         if peer is None:
             return
+        if peer._has_vanished:
+            if self._network.has_power(peer.local[0]):  # a machine answers for what it does not know of
+                self.lose(_error(errno.ECONNRESET))
+            return
         peer._in_transit.append(data)
-        if self._network.delay_seconds > 0:
-            self._network.clock.later(self._network.delay_seconds, peer._arrive)
+        delay = self._network.delay()
+        if delay > 0:
+            self._network.clock.later(delay, peer._arrive)
         else:
             peer._arrive()
 
@@ -292,6 +411,11 @@ class SimulatedTransport(asyncio.Transport):
     def _finish_closing(self) -> None:
         if not self._unread_bytes:
             self.lose(None)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _error(number: int) -> OSError:

@@ -1,6 +1,7 @@
 """Parts of files seen where the system keeps them, without a copy: for what is read often, and likely there.
 
-    file      [ window of 64 MiB | window | window | ... ]       the last used ones stay mapped
+    file      [ window of 64 MiB | window | window | ... ]       the last used ones stay mapped, each with
+                                                                the next 8 MiB: for what lies over two
     window    [ chunk of 1 MiB | chunk | ... ]                   asked for before it is looked at
 
 To look at a mapped page that a failing disk cannot bring kills the process (SIGBUS). So nothing is looked at
@@ -9,7 +10,7 @@ read does. Where it cannot be asked, or says no, there is no view, and a plain r
 must not get shorter while it is open.
 
 What is mapped counts as shared memory of the process (RssFile): the page cache seen a second time, not memory
-taken from others. It is never more than `WINDOWS_MAX` windows.
+taken from others. It is never more than `WINDOWS_MAX` windows: 288 MiB.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 from typing import Final
 
 WINDOW_BYTES: Final = 64 << 20
+OVERLAP_BYTES: Final = 8 << 20
 WINDOWS_MAX: Final = 4
 CHUNK_BYTES: Final = 1 << 20
 VIEWS_UNTIL_ASKED_AGAIN: Final = 1024
@@ -87,7 +89,7 @@ class _Window:
         self.descriptor = descriptor
         self.number = number
         start = number * WINDOW_BYTES
-        self.size = min(WINDOW_BYTES, os.fstat(descriptor).st_size - start)
+        self.size = min(WINDOW_BYTES + OVERLAP_BYTES, os.fstat(descriptor).st_size - start)
         if self.size <= 0:
             raise ValueError(f"the file ends before {start}")
         self._map = mmap.mmap(descriptor, self.size, mmap.MAP_SHARED, mmap.PROT_READ, offset=start)

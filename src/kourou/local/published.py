@@ -1,4 +1,4 @@
-"""What was published to a broker: looking at topics from a test, without disturbing anybody's place in them."""
+"""What was published to a broker: looking at topics from a test, without disturbing anybody's place there."""
 
 from __future__ import annotations
 
@@ -135,9 +135,7 @@ def _shown(topic: str, messages: list[ReceivedMessage]) -> str:
     lines = [f"In topic '{topic}' ({len(messages)}):"]
     for message in messages[:SHOWN_MESSAGES]:
         more = " …" if len(message.body) > SHOWN_BYTES else ""
-        lines.append(
-            f"  {message.body[:SHOWN_BYTES]!r}{more} tags={message.tags!r} keys={message.keys!r}"
-        )
+        lines.append(f"  {message.body[:SHOWN_BYTES]!r}{more} tags={message.tags!r} keys={message.keys!r}")
     if len(messages) > SHOWN_MESSAGES:
         lines.append(f"  … and {len(messages) - SHOWN_MESSAGES} more")
     return "\n".join(lines)

@@ -487,6 +487,8 @@ class ConsumerConnection(Body, kw_only=True):
     consume_type: ConsumeType | UnsetType = UNSET
     message_model: MessageModel | UnsetType = UNSET
     subscription_table: dict[str, SubscriptionData] = {}
+    different_subscriptions: bool | UnsetType = UNSET
+    """Ours alone, and only when true: its members do not all want the same, so messages are missed."""
 
 
 class ProducerConnection(Body, kw_only=True):

@@ -137,8 +137,7 @@ class RunAnswers:
 
     def sent(self, requests: int) -> None:
         """So many requests were answered by `send`."""
-        self.connection.take_on(0, requests)
-        self.connection.settle(0, requests)
+        self.connection.answered_at_once(requests)
 
 
 class RunHandler(Protocol):

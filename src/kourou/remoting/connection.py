@@ -206,6 +206,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle(self, frames: list[Frame]) -> None:
         board = self._board
+        if self.is_gathered:
+            board.handle_gathered()  # what came before comes first, whatever becomes of this
+            if self._why:
+                return
         if self._backlog:
             self._put_off(frames)
         elif board.is_spent:
@@ -219,8 +223,6 @@ class Connection(asyncio.BufferedProtocol):
             if handler is not None and _run_end(frames, 0, key) == len(frames):
                 board.gather(handler, self, frames)
                 return
-            if self.is_gathered:
-                board.handle_gathered()  # what came before comes first
             self._handle_runs(frames)
 
     def _handle_runs(self, frames: list[Frame]) -> None:
@@ -315,6 +317,10 @@ class Connection(asyncio.BufferedProtocol):
             self.pause(BUSY)
         if board.in_flight_bytes > limits.total_in_flight_bytes_max and not board.is_crowded:
             board.hold_all_back()
+
+    def answered_at_once(self, requests: int) -> None:
+        """So many requests were answered before anything else could happen: they are counted, no more."""
+        self._board.requests += requests
 
     def _put_off(self, frames: list[Frame]) -> None:
         """A few hundred bytes of pull requests may ask for megabytes: first see some of them go."""

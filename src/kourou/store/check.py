@@ -23,7 +23,7 @@ from kourou.protocol.record import MAGIC_BLANK
 from kourou.store.check_index import IndexCheck
 from kourou.store.check_queues import QueueChecks
 from kourou.store.check_state import check_state
-from kourou.store.checkpoint import Checkpoint, read_checkpoint
+from kourou.store.checkpoint import Checkpoint, damaged_marks, read_checkpoint
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import StoreConfig
 from kourou.store.consume_queue import ConsumeQueues, is_folder_name
@@ -46,8 +46,6 @@ Progress = Callable[[int, int], None]
 
 _RECORDS_A_TURN = 8192
 _CHECKPOINT_BYTES_MIN = 40
-_MARK_AT = 64
-_MARK_MAGIC = b"KOUROU"
 _UNIQUE_ID = b"UNIQ_KEY\x01"
 
 
@@ -116,6 +114,7 @@ class _Check:
         self._topics: dict[bytes, _Topic] = {}
         self._vouched = checkpoint.end if checkpoint.last_record >= 0 else 0
         self._end = self._log.start
+        self._last_store_ms = 0
         self._late_from = self._begin_of_what_is_late()
 
     def _begin_of_what_is_late(self) -> int:
@@ -179,6 +178,7 @@ class _Check:
         report.records += 1
         place, size, store_ms, sys_flag, queue_id, queue_offset, name, properties = sketch
         self._end = place + size
+        self._last_store_ms = store_ms
         topic = self._topics.get(name) or self._topic(name)
         kind = sys_flag & TRANSACTION_BITS
         if kind == ROLLED_BACK:
@@ -274,10 +274,18 @@ class _Check:
                 self._say_checkpoint("missing", is_wrong=False)
         elif len(data) < _CHECKPOINT_BYTES_MIN:
             self._say_checkpoint(f"{len(data)} bytes long", is_wrong=True)
-        elif data.startswith(_MARK_MAGIC, _MARK_AT) and self._checkpoint.last_record < 0:
-            self._say_checkpoint("its mark does not fit its CRC", is_wrong=True)
+        elif damaged := damaged_marks(data, self._checkpoint):
+            self._say_checkpoint(f"{' and '.join(damaged)} does not fit its CRC", is_wrong=True)
+        elif not self._checkpoint.flushed_ms and self._vouched == 0 and self._report.records:
+            self._say_checkpoint("says nothing, though there are messages", is_wrong=False)
+        elif not self._are_times_right():
+            self._say_checkpoint("its times are those of no message here", is_wrong=True)
         elif 0 < self._vouched <= self._end and not self._is_mark_right():
             self._say_checkpoint(f"no record ends at {self._vouched}, as it says", is_wrong=True)
+
+    def _are_times_right(self) -> bool:
+        times = (self._checkpoint.flushed_ms, self._checkpoint.dispatched_ms, self._checkpoint.indexed_ms)
+        return min(times) >= 0 and max(times) <= self._last_store_ms
 
     def _is_mark_right(self) -> bool:
         last = valid_record(self._config, self._log, self._checkpoint.last_record)

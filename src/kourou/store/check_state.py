@@ -12,6 +12,7 @@ from kourou.errors import Corrupt, ProtocolError
 from kourou.protocol import fastjson
 from kourou.protocol.bodies import ConsumerOffsets, DelayOffsets, GroupTable, TopicTable
 from kourou.store.findings import NOTE, Finding, MoveAside, Report, RestoreState
+from kourou.store.sealed import check_seal
 from kourou.store.timers import read_timers
 
 PREVIOUS = ".bak"
@@ -81,6 +82,7 @@ def _fault(files: Files, path: str) -> str | None:
         return _EMPTY
     kind = _KINDS.get(path.rpartition("/")[2].removesuffix(PREVIOUS))
     try:
+        check_seal(data)
         if kind is not None:
             fastjson.decode(data, kind)
         elif not isinstance(fastjson.loads(data), dict):

@@ -4,12 +4,14 @@
     24  flushed on the primary i64 | start of the last valid record i64                  as RocketMQ has it
     64  "KOUROU" | version u16 | end i64 | start of the last record before it i64 | queues i32 | CRC u32
    104  "KINDEX" | version u16 | newest index file i64 | its next entry i32 | end i64 | CRC u32
+   136  "KTOTAL" | version u16 | entries of all queues up to `end` i64 | CRC u32
 
 RocketMQ's times only tell in which file to begin looking after a crash. The mark at byte 64, in what it
 leaves unused, tells the very place: everything before `end` is on the disk, log and queues. It is believed
 only when a record that passes its checks ends exactly there. A checkpoint is written after what it vouches
 for. Where there is no room to write one, the former stays true: the next start looks at more of the log.
-The mark at byte 104 says the same of the key index, which may be further behind.
+The mark at byte 104 says the same of the key index, which may be further behind. The one at byte 136 lets a
+start see that a queue has lost its end: where a queue ends is told by its own entries, which may rot.
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ _MARK_VERSION = 1
 _INDEX_MARK = Struct(">6sHqiqI")
 _INDEX_MARK_AT = 104
 _INDEX_MAGIC = b"KINDEX"
+_TOTAL_MARK = Struct(">6sHqI")
+_TOTAL_MARK_AT = 136
+_TOTAL_MAGIC = b"KTOTAL"
 _FILES_A_JOB = 64  # a sync of the log must not wait for those of ten thousand queues
 
 log = logging.getLogger(__name__)
@@ -87,6 +92,8 @@ class Checkpoint:
     queues: int = 0
     index: IndexMark | None = None
     """None: this checkpoint says nothing of the key index."""
+    entries: int | None = None
+    """How many entries all queues had together, up to `end`; None when that is not known."""
 
     @property
     def trusted_ms(self) -> int:
@@ -117,7 +124,22 @@ class Checkpoint:
         )
         if self.index is not None:
             data[_INDEX_MARK_AT : _INDEX_MARK_AT + _INDEX_MARK.size] = self.index.encode()
+        if self.entries is not None:
+            data[_TOTAL_MARK_AT : _TOTAL_MARK_AT + _TOTAL_MARK.size] = _total_mark(self.entries, self.end)
         return bytes(data)
+
+
+def _total_mark(entries: int, end: int) -> bytes:
+    """Its CRC covers the place that it is said of, too."""
+    mark = _TOTAL_MARK.pack(_TOTAL_MAGIC, _MARK_VERSION, entries, 0)
+    return mark[:-4] + crc32(mark + end.to_bytes(8, "big")).to_bytes(4, "big")
+
+
+def _total(data: bytes, end: int) -> int | None:
+    if len(data) < _TOTAL_MARK_AT + _TOTAL_MARK.size:
+        return None
+    entries: int = _TOTAL_MARK.unpack_from(data, _TOTAL_MARK_AT)[2]
+    return entries if data.startswith(_total_mark(entries, end), _TOTAL_MARK_AT) else None
 
 
 def read_checkpoint(files: Files, path: str) -> Checkpoint:
@@ -132,13 +154,23 @@ def read_checkpoint(files: Files, path: str) -> Checkpoint:
     magic, version, end, last_record, queues, crc = _MARK.unpack_from(data, _MARK_AT)
     if magic != _MARK_MAGIC:
         return times
+    if crc != crc32(_MARK.pack(magic, version, end, last_record, queues, 0)):
+        return times  # damaged: of what format, nobody knows
     if version > _MARK_VERSION:
         raise StoreForeign(
             f"{path} has format {version}, and this Kourou knows up to {_MARK_VERSION}: use a newer Kourou"
         )
-    if crc != crc32(_MARK.pack(magic, version, end, last_record, queues, 0)):
-        return times
-    return replace(times, last_record=last_record, end=end, queues=queues)
+    return replace(times, last_record=last_record, end=end, queues=queues, entries=_total(data, end))
+
+
+def damaged_marks(data: bytes, checkpoint: Checkpoint) -> list[str]:
+    """Which of our marks in a checkpoint's bytes are not what was written, given what could be read of it."""
+    marks = (
+        ("its mark", _MARK_AT, _MARK.size, checkpoint.last_record < 0),
+        ("its mark of the key index", _INDEX_MARK_AT, _INDEX_MARK.size, checkpoint.index is None),
+        ("its total of entries", _TOTAL_MARK_AT, _TOTAL_MARK.size, checkpoint.entries is None),
+    )
+    return [what for what, at, size, is_unread in marks if is_unread and any(data[at : at + size])]
 
 
 class Checkpointer:
@@ -171,9 +203,11 @@ class Checkpointer:
         self._timer: Timer | None = None
         self._last_time = clock.monotonic()
         self._goal: Position | None = None  # being worked on
+        self._goal_entries = 0
         self._is_syncing = False  # the log is on the disk up to the goal, and the queues follow
         self._unsynced: dict[str, None] = {}  # files and folders that the next checkpoint must wait for
         self._queues_max = before.queues
+        self._has_fewer = False
         self._has_room = True
         self._is_stopped = False
         self.written = before
@@ -198,7 +232,7 @@ class Checkpointer:
         if self._index is not None and self._index.has_much_unsaved():
             enough = True
         if enough or (new_bytes and idle_ms >= self._config.checkpoint_thorough_interval_ms):
-            self._goal = self._dispatcher.position
+            self._goal, self._goal_entries = self._dispatcher.position, self._dispatcher.entries
             if self._index is not None and self._index.is_due():
                 self._save = self._index.begin_saving()  # now: it must not go beyond what is flushed then
             self._flusher.flush()
@@ -209,7 +243,7 @@ class Checkpointer:
         if self._goal is not None and not self._is_syncing and self._flusher.flushed >= self._goal.end:
             self._is_syncing = True
             self._collect()
-            self._sync_some(self._checkpoint(self._goal))
+            self._sync_some(self._checkpoint(self._goal, self._goal_entries))
 
     def _sync_some(self, checkpoint: Checkpoint) -> None:
         """One job of several; they touch no shared state: paths are all they know."""
@@ -278,15 +312,18 @@ class Checkpointer:
     def queues_removed(self) -> None:
         """A topic was deleted: a start must not take its queues for lost, and build everything again."""
         self._queues_max = len(self._queues.on_disk())
+        self._has_fewer = True
         if self._goal is None:  # else when the one under way is written
             self._write_fewer_queues()
 
     def _write_fewer_queues(self) -> None:
-        if self.written.queues > self._queues_max:
+        if self._has_fewer:
+            fewer = replace(self.written, queues=min(self.written.queues, self._queues_max), entries=None)
             try:
-                self._write(replace(self.written, queues=self._queues_max))
+                self._write(fewer)
             except OSError as error:
                 self._on_fault(error)
+            self._has_fewer = self.written != fewer
 
     def _write(self, checkpoint: Checkpoint) -> None:
         """Raises OSError, though not for want of room."""
@@ -308,7 +345,7 @@ class Checkpointer:
         self._collect()
         self._files.sync_all(self._unsynced)
         self._unsynced.clear()
-        checkpoint = self._checkpoint(self._dispatcher.position)
+        checkpoint = self._checkpoint(self._dispatcher.position, self._dispatcher.entries)
         if self._index is not None:
             checkpoint = self._save_index_now(self._index, checkpoint)
         self._write(checkpoint)
@@ -334,7 +371,7 @@ class Checkpointer:
         self._dispatcher.touched.clear()
         self._queues_max = len(self._queues.on_disk())
 
-    def _checkpoint(self, goal: Position) -> Checkpoint:
+    def _checkpoint(self, goal: Position, entries: int) -> Checkpoint:
         return Checkpoint(
             goal.last_stored_ms,
             goal.last_stored_ms,
@@ -344,6 +381,7 @@ class Checkpointer:
             goal.end,
             self._queues_max,
             self.written.index,
+            entries,
         )
 
     def _new_in(self, queue: ConsumeQueue, first: int) -> list[str]:
@@ -361,7 +399,7 @@ class Checkpointer:
 
 
 def write_checkpoint(files: Files, path: str, checkpoint: Checkpoint) -> None:
-    """In place: the 136 bytes that mean something lie in one sector, which is written as a whole."""
+    """In place: the 156 bytes that mean something lie in one sector, which is written as a whole."""
     file = files.open(path, create=True)
     is_new = file.size() < CHECKPOINT_BYTES
     try:

@@ -27,6 +27,7 @@ _STORED_MS = Struct(">q")
 _STORED_MS_AT = (56, 68)  # by whether the born host is IPv6
 _MAGICS = (records.MAGIC_V1, records.MAGIC_V2)
 _HEAD_BYTES = 76
+_COPY_BYTES = 1 << 20
 
 
 class CommitLog:
@@ -152,6 +153,13 @@ class CommitLog:
         """Go on writing at `end`: after a restart, or where a write has failed."""
         self.end = self.reserved = self._allocated = end
         self.room_end = end - end % self._segment_bytes + self._segment_bytes - records.BLANK_BYTES
+
+    def write_anew(self, start: int) -> None:
+        """Write all from `start` on over itself, so that the next sync brings it to the disk."""
+        for segment in self.segments.segments_between(start, self.end):
+            at, stop = max(0, start - segment.base), min(segment.size, self.end - segment.base)
+            for within in range(at, stop, _COPY_BYTES):
+                segment.write(segment.read(min(_COPY_BYTES, stop - within), within), within)
 
     # Reading.
 

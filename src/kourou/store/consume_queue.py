@@ -24,6 +24,7 @@ from kourou.errors import Refused, StoreForeign
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.record import topic_part
 from kourou.store.config import ENTRY_BYTES, StoreConfig
+from kourou.store.deleted import DeletedTopics
 from kourou.store.rows import Rows
 from kourou.store.segment import OpenFiles
 from kourou.store.segmented_file import SegmentedFile
@@ -57,10 +58,13 @@ class ConsumeQueue:
         "max_offset",
         "min_offset",
         "next_offset",
+        "old_end",
         "queue_id",
         "run_from",
         "segments",
         "staged",
+        "sure_from",
+        "sure_to",
         "topic",
         "topic_bytes",
         "topic_part",
@@ -90,6 +94,10 @@ class ConsumeQueue:
         """The end of the last entry's record."""
         self.run_from = 0
         """From this entry on, each record begins where the one before it ends."""
+        self.old_end = 0
+        """Entries before this one are from before the start: they are looked at before they are believed."""
+        self.sure_from = self.sure_to = 0
+        """Those in between have been (`mending.py`)."""
         self._head: bytes | None = None  # while loading: all entries of a queue that has few
         self._tail: bytes | None = None  # while loading: what lies behind its last entry; None: unknown
 
@@ -162,8 +170,13 @@ class ConsumeQueue:
 
     # After a restart.
 
-    def load(self) -> None:
-        self.segments.load("mappedFileSizeConsumeQueue")
+    def begins_before(self, physical_offset: int) -> bool:
+        """Whether its first entry on the disk leads to a record before that place."""
+        place, size, _ = self._raw_entry(self.segments.start // ENTRY_BYTES)
+        return 0 < size < FILLER_SIZE and place < physical_offset
+
+    def load(self, *, is_clean: bool = True) -> None:
+        self.segments.load("mappedFileSizeConsumeQueue", may_be_torn=not is_clean)
         if len(self.segments.bases) == 1:
             self._look_ahead()
 
@@ -180,6 +193,11 @@ class ConsumeQueue:
 
     def loaded(self) -> None:
         """From now on nothing is known of the file but what is read from it."""
+        self._head = self._tail = None
+        self.old_end = self.max_offset
+
+    def distrust_file(self) -> None:
+        """Write what is restored, also where it is read from the file already."""
         self._head = self._tail = None
 
     def recover(self, trusted: int | None) -> None:
@@ -265,7 +283,7 @@ class ConsumeQueue:
         low = max(self.min_offset, first)
 
         def is_there(entry: Entry) -> bool:
-            return entry[0] >= log_start and entry[1] != FILLER_SIZE
+            return entry[1] <= 0 or (entry[0] >= log_start and entry[1] != FILLER_SIZE)
 
         if low < self.max_offset and not is_there(self._raw_entry(low)):
             low = self.first_where(is_there, low, self.max_offset)
@@ -279,11 +297,16 @@ class ConsumeQueues:
         self._config = config
         self._files = files
         self._open_files = OpenFiles(files, config.open_consume_queues_max)
+        self.deleted = DeletedTopics(files, config.root)
+        """Topics that are no more: what the log holds of them belongs to no queue."""
         self.table: dict[tuple[str, int], ConsumeQueue] = {}
         """Read freely; changed only here."""
 
-    def load(self) -> None:
-        """Find the queues on disk. Raises StoreForeign when they are not of the plain kind."""
+    def load(self, *, is_clean: bool = True) -> None:
+        """Find the queues on disk. Raises StoreForeign when they are not of the plain kind.
+
+        Unless the last stop was clean, files at their ends may be missing: those are made again from the log.
+        """
         folder = self._config.queues_folder
         if self._files.exists(f"{folder}/CURRENT"):
             raise StoreForeign(
@@ -299,7 +322,12 @@ class ConsumeQueues:
                 self._files.list(f"{folder}/{topic}") if self._files.is_folder(f"{folder}/{topic}") else ()
             ):
                 if number.isascii() and number.isdecimal():
-                    self._add(topic, int(number)).load()
+                    self._add(topic, int(number)).load(is_clean=is_clean)
+        self.deleted.load()
+        for topic in self.deleted.topics:
+            for queue in self.of_topic(topic):
+                if queue.begins_before(self.deleted.end_of(topic)):
+                    self.remove_queue(queue)  # a crash came between the note and the removal
 
     def get_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue; a new one has no file before its first entry. Refuses names that cannot be a folder."""
@@ -342,6 +370,7 @@ class ConsumeQueues:
         folder = f"{self._config.queues_folder}/{topic}"
         if is_folder_name(topic) and self._files.is_folder(folder):
             self._files.remove_folder(folder)
+            self._files.sync_folder(self._config.queues_folder)
 
     def remove_queue(self, queue: ConsumeQueue) -> None:
         """Delete one queue of a topic."""

@@ -67,6 +67,8 @@ class Dispatcher:
     ) -> None:
         self.position = position
         """Every record before this is in its consume queue."""
+        self.entries = 0
+        """How many entries all queues have together, up to `position`."""
         self.touched: dict[ConsumeQueue, int] = {}
         """Queues written since the last checkpoint, and their first new entry."""
         self._listeners = listeners
@@ -76,6 +78,7 @@ class Dispatcher:
         self.staged: list[ConsumeQueue] = []
         """Queues with entries of this tick (`ConsumeQueue.staged`)."""
         self._waiting: deque[_Batch] = deque()
+        self._begun = 0  # entries of the batch that is being written
 
     @property
     def is_behind(self) -> bool:
@@ -115,9 +118,12 @@ class Dispatcher:
                 self.touched.setdefault(queue, queue.max_offset)
                 queue.append_numbers(entries, numbers)
                 batch.parts.popleft()
+                self._begun += len(numbers) // 3
                 for listener in self._listeners:
                     listener(Dispatched(queue.topic, queue.queue_id, queue.max_offset, entries))
             self.position = batch.position
+            self.entries += self._begun
+            self._begun = 0
             if self._index is not None:
                 self._index.take(batch.keys, batch.position.last_stored_ms, batch.position.end)
             waiting.popleft()
@@ -127,6 +133,7 @@ class Dispatcher:
         gone = set(queues)
         for queue in queues:
             self.touched.pop(queue, None)
+            self.entries -= queue.max_offset
         for batch in self._waiting:
             kept = [part for part in batch.parts if part[0] not in gone]
             batch.parts.clear()

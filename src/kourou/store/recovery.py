@@ -77,9 +77,17 @@ class _EntriesMissing(Exception):
 
 
 def recover(
-    config: StoreConfig, log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint, is_clean: bool
+    config: StoreConfig,
+    log: CommitLog,
+    queues: ConsumeQueues,
+    checkpoint: Checkpoint,
+    is_clean: bool,
+    is_suspect: bool = False,
 ) -> Recovered:
-    """Bring log and queues, freshly loaded, to one consistent end. Changes files; the lock must be held."""
+    """Bring log and queues, freshly loaded, to one consistent end. Changes files; the lock must be held.
+
+    `is_suspect`: a sync failed, so that what is read from files may never reach the disk unless written anew.
+    """
     if log.segments.is_empty:
         for queue in queues.on_disk():
             queue.recover(trusted=0)
@@ -88,6 +96,9 @@ def recover(
         log.resume(0)
         return Recovered(Position(0, -1, 0), 0, False, [], 0, {})
     start, last = _start(config, log, queues, checkpoint, is_clean)
+    if is_suspect:
+        for queue in queues.on_disk():
+            queue.distrust_file()
     try:
         return _Walk(config, log, queues, is_clean, start, last).run(start < checkpoint.end)
     except _EntriesMissing:
@@ -122,7 +133,14 @@ def _start(
         else:
             start = file_to_begin_with(config, log, checkpoint)
     _trust(log, queues, start)
+    if last is not None and checkpoint.entries not in (None, _entries_of(queues)):
+        start, last = log.start, None  # a queue has lost its end, or goes on with what is not its own
+        _trust(log, queues, start)
     return start, last
+
+
+def _entries_of(queues: ConsumeQueues) -> int:
+    return sum(queue.max_offset for queue in queues.on_disk())
 
 
 def _trust(log: CommitLog, queues: ConsumeQueues, physical_offset: int) -> None:
@@ -192,20 +210,34 @@ def valid_record(config: StoreConfig, log: CommitLog, at: int) -> Record | None:
     )
     if data is None:
         return None
-    return _check(data, 0, len(data), config.verify_on_recovery, at).record
+    return checked_record(data, 0, len(data), config.verify_on_recovery, at).record
 
 
-def _check(data: bytes, at: int, end: int, verify: bool, physical_offset: int) -> records.Checked:
-    """As `record.check`, but a record must not end in zeros where its last sector never reached the disk.
+def checked_record(data: bytes, at: int, end: int, verify: bool, physical_offset: int) -> records.Checked:
+    """As `record.check`, but a record must not end in zeros where its last sector never reached the disk,
+    nor in what was a CRC of the whole, nor in another's bytes.
 
     Records of other brokers may lack the CRC of the whole, and the body's says nothing of what follows it.
     """
     checked = records.check(data, at, end, verify, physical_offset)
     if checked.record is not None:
         properties = checked.record.properties
-        if b"\0" in properties and not properties[-records.CRC_PROPERTY_BYTES :].startswith(_CRC_START):
-            return records.Checked(Verdict.BAD, checked.size, "zeros in the properties")
+        last = properties[-records.CRC_PROPERTY_BYTES :]
+        if not last.startswith(_CRC_START):
+            if b"\0" in properties:
+                return records.Checked(Verdict.BAD, checked.size, "zeros in the properties")
+            if _was_a_crc(last) or _CRC_START in properties:
+                return records.Checked(Verdict.BAD, checked.size, "its CRC is damaged")
+            if any(b"\x01" not in each for each in properties.split(b"\x02") if each):
+                return records.Checked(Verdict.BAD, checked.size, "properties that are none")
     return checked
+
+
+def _was_a_crc(end: bytes) -> bool:
+    """Whether the end of some properties looks like that of our records, some of its bytes apart."""
+    alike = sum(found == expected for found, expected in zip(end, _CRC_START, strict=False))
+    digits = sum(48 <= found < 58 for found in end[len(_CRC_START) : -1])
+    return alike >= 3 and alike + digits + end.endswith(b"\x02") >= 12
 
 
 class _Walk:
@@ -280,6 +312,8 @@ class _Walk:
         if sys_flag & TRANSACTION_BITS in _HIDDEN:
             return
         topic = self._topics.get(topic_bytes) or self._topic(topic_bytes)
+        if topic is not None and at < self._queues.deleted.end_of(topic):
+            return  # of a topic that was deleted since
         if topic is None or queue_id < 0:
             reason = f"topic {topic_bytes[:80]!r}, queue {queue_id}: no name of a queue"
             self._damage.append(Damage(at, at + size, reason))
@@ -387,7 +421,7 @@ class Finder:
                 at += sketch[1]
                 continue
             left = segment_end - at
-            checked = _check(window, within, min(len(window), within + left), self._verify, at)
+            checked = checked_record(window, within, min(len(window), within + left), self._verify, at)
             if checked.verdict is Verdict.OK and checked.record is not None:
                 self._last_stored_ms = checked.record.store_ms
                 yield window, within, sketch_of(checked.record)
@@ -430,7 +464,7 @@ class Finder:
 
 
 def sketched(data: bytes, view: memoryview, at: int, physical_offset: int) -> Sketch | None:
-    """The record at `at` of `data`, if it is one of our own and whole: in half the time that `_check` takes,
+    """The record at `at` of `data`, if it is one of our own and whole: in half the time of `checked_record`,
     which decides about all others. `view` is one of `data`.
 
     The CRC of the whole stands for that of the body, too.

@@ -57,10 +57,11 @@ class Retention:
         queues: ConsumeQueues,
         index: KeyIndex,
         *,
-        dispatched: Callable[[], int],
+        settled: Callable[[], int],
         refuse: Callable[[str | None], None],
     ) -> None:
-        """`refuse(why)` stops the storing of messages, `refuse(None)` lets it go on."""
+        """`settled()` is how far the log is synced and its messages visible: no file beyond it may go, as its
+        sync may be under way. `refuse(why)` stops the storing of messages, `refuse(None)` lets it go on."""
         self._config = config
         self._files = files
         self._clock = clock
@@ -68,7 +69,7 @@ class Retention:
         self._log = commit_log
         self._queues = queues
         self._index = index
-        self._dispatched = dispatched
+        self._settled = settled
         self._refuse = refuse
         self._steady = SteadyClock(clock)
         self._timers: list[Timer] = []
@@ -76,6 +77,8 @@ class Retention:
         self._left_in_round = 0
         self._removing: list[str] = []  # files that are no longer part of the store, the oldest first
         self._is_removing = False
+        self._queue_files: list[str] = []  # the same of consume queues
+        self._is_removing_queue_files = False
         self._cleaning: Iterator[ConsumeQueue] | None = None
         self._cleaned_to = commit_log.start
         self._is_full = False
@@ -136,6 +139,7 @@ class Retention:
         if self._rounds_by_hand:
             self._rounds_by_hand -= 1
         self._left_in_round = FILES_A_ROUND
+        self._remove_queue_files()
         self._clean_a_file()
         self._follow_the_log()
 
@@ -175,7 +179,7 @@ class Retention:
     def _to_remove(self) -> int | None:
         """The oldest log file, if it may go now."""
         bases = self._log.segments.bases
-        if len(bases) < 2 or bases[1] > self._dispatched() or self._left_in_round <= 0:
+        if len(bases) < 2 or bases[1] > self._settled() or self._left_in_round <= 0:
             return None
         _, percent = self._fullest()
         config = self._config
@@ -224,12 +228,25 @@ class Retention:
                 break
             gone.append(queue.segments.forget(base))
         queue.correct_min(self._log.start)
-        if gone:
-            self._background(partial(self._remove, gone), self._queue_files_removed)
+        self._queue_files += gone
+        self._remove_queue_files()
 
-    def _queue_files_removed(self, error: BaseException | None) -> None:
-        if error is not None:
-            log.error("files of a consume queue cannot be removed: %s", error)
+    def _remove_queue_files(self) -> None:
+        """The oldest first: one that cannot be removed keeps those after it; a gap would be refused."""
+        if self._queue_files and not self._is_removing_queue_files and not self._is_stopped:
+            self._is_removing_queue_files = True
+            paths = list(self._queue_files)
+            self._background(partial(self._remove, paths), partial(self._queue_files_removed, paths))
+
+    def _queue_files_removed(self, paths: list[str], error: BaseException | None) -> None:
+        self._is_removing_queue_files = False
+        rest = self._queue_files[len(paths) :]
+        if error is None:
+            self._queue_files = rest
+            self._remove_queue_files()
+        else:
+            log.error("files of a consume queue cannot be removed: %s; trying again", error)
+            self._queue_files = [path for path in paths if self._files.exists(path)] + rest
 
 
 class SteadyClock:

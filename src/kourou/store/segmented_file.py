@@ -27,11 +27,12 @@ class SegmentedFile:
         self._open_files = open_files
         self._segments: dict[int, Segment] = {}  # by their first byte, ascending
 
-    def load(self, size_option: str) -> None:
+    def load(self, size_option: str, *, may_be_torn: bool = False) -> None:
         """Find the segments that are there, by RocketMQ's own rules.
 
         Raises StoreForeign at a name or a length that is none of ours, before anything is touched, and
-        Corrupt at a gap. `size_option` is the setting to blame for a wrong length.
+        Corrupt at a gap. `size_option` is the setting to blame for a wrong length. With `may_be_torn` (a
+        power cut kept some of several new files, which can be made again) a gap ends what is there.
         """
         names = []
         for name in self._files.list(self.folder):
@@ -41,6 +42,8 @@ class SegmentedFile:
                 raise StoreForeign(
                     f"{self.folder}/{name} is not a file of the store ({NAME_DIGITS} digits): move it away"
                 )
+        if may_be_torn:
+            names = self._without_torn(names)
         for name in names:
             self._load(name, last=name == names[-1], size_option=size_option)
         bases = list(self._segments)
@@ -50,6 +53,19 @@ class SegmentedFile:
                     f"{self.folder}: {segment_name(base + self.segment_bytes)} is missing before "
                     f"{segment_name(following)}; bring it back, or move the older files away"
                 )
+
+    def _without_torn(self, names: list[str]) -> list[str]:
+        """Those up to the first that is missing or has no length; the rest is removed."""
+        whole = 0
+        for number, name in enumerate(names):
+            follows = not number or int(name) - int(names[number - 1]) == self.segment_bytes
+            if not follows or self._open_files.get(f"{self.folder}/{name}").size() == 0:
+                break
+            whole += 1
+        for name in reversed(names[whole:]):
+            self._open_files.close(f"{self.folder}/{name}")
+            self._files.remove(f"{self.folder}/{name}")
+        return names[:whole]
 
     def _load(self, name: str, last: bool, size_option: str) -> None:
         path, base = f"{self.folder}/{name}", int(name)

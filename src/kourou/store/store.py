@@ -60,6 +60,7 @@ from kourou.store.flush import (
 )
 from kourou.store.key_hashes import Keyed
 from kourou.store.key_index import KeyIndex
+from kourou.store.mending import Mender
 from kourou.store.reading import Accepts, Reader, ReadResult, ReadStatus
 from kourou.store.recovery import (
     PREPARED,
@@ -67,6 +68,7 @@ from kourou.store.recovery import (
     TRANSACTION_BITS,
     Damage,
     Recovered,
+    checked_record,
     records_from,
     recover,
 )
@@ -88,6 +90,7 @@ IN_MEMORY_SHARE = 0.4
 RETRY_SECONDS = 1.0
 _PROPERTIES_MAX = PROPERTIES_BYTES_MAX - records.CRC_PROPERTY_BYTES - 1
 _HIDDEN = (PREPARED, ROLLED_BACK)
+_SYNC_FAILED = b"a sync failed"
 
 encode = records.encode
 encode_usual = records.encode_usual
@@ -175,7 +178,9 @@ class Store:
         self._is_scheduled = False
         self._rollbacks = 0
         self._last_start = -1
+        self._old_end = 0  # what lies before it was written by an earlier process, and not looked at since
         self._unclean_from: int | None = None
+        self._is_suspect = False
         self._last_store_ms = 0
         self._tick_ms = 0  # 0: not looked at the clock yet
         self._body_max = config.message_bytes_max
@@ -208,13 +213,16 @@ class Store:
         self._log = CommitLog(config, self._files)
         self._queues = ConsumeQueues(config, self._files)
         checkpoint = read_checkpoint(self._files, f"{config.root}/checkpoint")
-        self._log.load()
-        self._queues.load()
         is_clean = not self._files.exists(f"{config.root}/abort")
-        found = recover(config, self._log, self._queues, checkpoint, is_clean)
+        self._log.load()
+        self._queues.load(is_clean=is_clean)
+        # Only what the disk did not take counts: after a restart of the machine this note is gone, rightly.
+        self._is_suspect = not is_clean and self._files.read(f"{config.root}/abort").startswith(_SYNC_FAILED)
+        found = recover(config, self._log, self._queues, checkpoint, is_clean, self._is_suspect)
         self.damage = found.damage
         self._unclean_from = None if is_clean else min(max(checkpoint.end, self._log.start), self._log.end)
         self._last_start, self._last_store_ms = found.position.last_start, found.position.last_stored_ms
+        self._old_end = found.start
         self._report(found.walked, is_clean)
         self._reader = Reader(
             config,
@@ -225,6 +233,7 @@ class Store:
         self._index = KeyIndex(config, self._files, clock, self._log, self._on_fault)
         self._index.load(checkpoint, is_clean)
         self._dispatcher = Dispatcher(found.position, self._listeners, self._index)
+        self._dispatcher.entries = sum(queue.max_offset for queue in self._queues.on_disk())
         self._flusher = Flusher(self._log, config, clock, self._background, self._on_flushed, self._on_fault)
         self._checkpointer = Checkpointer(
             config,
@@ -246,7 +255,7 @@ class Store:
             self._log,
             self._queues,
             self._index,
-            dispatched=lambda: self._dispatcher.position.end,
+            settled=lambda: min(self._dispatcher.position.end, self._flusher.flushed),
             refuse=self._refuse_for_space,
         )
         self._settle(found, is_clean)
@@ -260,6 +269,8 @@ class Store:
     def _settle(self, found: Recovered, is_clean: bool) -> None:
         """What was recovered is on the disk, and `abort` says that somebody is at work, before anything new
         is taken in."""
+        if self._is_suspect:
+            self._log.write_anew(found.start)
         if found.walked or not is_clean:
             for segment in self._log.segments.segments_between(found.start, self._log.end):
                 segment.file().sync()
@@ -267,6 +278,7 @@ class Store:
             if found.is_rebuilt and self._last_start >= 0:
                 self._checkpointer.write_now()  # the former one no longer tells the truth about the queues
         abort = self._files.open(f"{self.config.root}/abort", create=True)
+        abort.truncate(0)
         abort.pwrite(str(os.getpid()).encode(), 0)
         abort.sync()
         abort.close()
@@ -506,8 +518,8 @@ class Store:
 
     def _now_ms(self) -> int:
         """The time of this tick, but never before that of an earlier one: in the log it does not go back."""
-        self._tick_ms = self._last_store_ms = max(self._clock.now_ms(), self._last_store_ms)
-        return self._tick_ms
+        self._last_store_ms = max(self._clock.now_ms(), self._last_store_ms)
+        return self._last_store_ms
 
     def _place_for(self, size: int) -> int:
         if not self._log.fits(size):
@@ -524,6 +536,7 @@ class Store:
 
     def _schedule(self) -> None:
         self._is_scheduled = True
+        self._tick_ms = self._last_store_ms
         before = self._rollbacks
         self._defer(self._commit)
         if self._rollbacks != before:  # `defer` did not defer, and the disk did not take it
@@ -638,8 +651,23 @@ class Store:
         )
         self._is_blocked = True
         log.critical("%s", self.failed)
+        self._leave_note()
         self._waiters.fail(self.failed)
         self._fail_tick(self.failed)
+
+    def _leave_note(self) -> None:
+        """What a failed sync was to write counts as clean from now on, though the disk does not have it. The
+        next process of this machine would read it and believe it: it has to write it anew."""
+        try:
+            note = self._files.open(f"{self.config.root}/abort", create=True)
+            note.pwrite(_SYNC_FAILED, 0)
+            note.close()
+        except OSError as error:
+            log.error(
+                "%s/abort cannot be written: %s; restart the machine, not only the broker",
+                self.config.root,
+                error,
+            )
 
     def _fail_tick(self, reason: str) -> None:
         waiting = self._waiting + self._waiting_for_sync
@@ -704,8 +732,17 @@ class Store:
             yield from records_from(self.config, self._log, self._unclean_from, is_verified=True)
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The visible record that begins there; None when there is none."""
-        return self._log.record_at(physical_offset, self._dispatcher.position.end)
+        """The visible record that begins there; None when there is none, or a damaged one."""
+        data = self._log.record_at(physical_offset, self._dispatcher.position.end)
+        if data is not None and physical_offset < self._old_end:
+            checked = checked_record(data, 0, len(data), True, physical_offset)
+            return None if checked.record is None else data
+        return data
+
+    @property
+    def rot(self) -> Mender:
+        """What was found of messages and entries that were damaged while nobody was there."""
+        return self._reader.mender
 
     def find(
         self, topic: str, key: str, most: int, begin_ms: int = 0, end_ms: int = (1 << 63) - 1
@@ -785,8 +822,21 @@ class Store:
         return table
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues; its records stay in the log until their file goes."""
+        """Forget a topic's queues, for good; its records stay in the log until their file goes.
+
+        Raises Busy when the disk is full, DiskFault after an error of it.
+        """
         self._commit()
+        try:
+            self._queues.deleted.note(topic, self._log.end, self._log.start)
+        except OSError as error:
+            if is_full(error):
+                raise Busy(
+                    ResponseCode.SERVICE_NOT_AVAILABLE,
+                    f"the disk of {self.config.root} is full: topic {topic} is not deleted; free some space",
+                ) from None
+            self._on_fault(error)
+            raise DiskFault(self.failed or str(error)) from None
         self._dispatcher.forget_topic(self._queues.of_topic(topic))
         self._queues.remove_topic(topic)
         self._checkpointer.queues_removed()

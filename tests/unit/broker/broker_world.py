@@ -89,8 +89,15 @@ class BrokerWorld:
 
     def crash(self) -> None:
         """kill -9: the disk stays as it is, everything else is gone."""
+        self._end_on(self.files.crashed())
+
+    def lose_power(self) -> None:
+        """The same, and nothing is left of what was not synced."""
+        self._end_on(self.files.power_cut(_Misfortune()))
+
+    def _end_on(self, disk: SimulatedFiles) -> None:
         self.broker = None  # type: ignore[assignment]
-        self.files = self.files.crashed()
+        self.files = disk
         self.network = SimulatedNetwork(self.clock)
         self._servers = []
 
@@ -184,6 +191,16 @@ class BrokerWorld:
         topic = TopicConfig(topic_name=name, **shape)
         self.broker.topics.save({name: topic})
         return topic
+
+
+class _Misfortune(Chance):
+    """Of all that can happen, the worst."""
+
+    def random(self) -> float:
+        return 0.999
+
+    def randrange(self, *args: Any, **kwargs: Any) -> int:
+        return 0
 
 
 class DiskThread:

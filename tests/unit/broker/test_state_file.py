@@ -7,6 +7,8 @@ import errno
 import pytest
 
 from kourou.broker.state_file import StateFile
+from kourou.doors.chance import Chance
+from kourou.doors.files import make_lasting_folder
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Busy, Corrupt, DiskFault, StoreError
 from kourou.protocol.bodies import ConsumerOffsets, TopicConfig, TopicTable
@@ -137,3 +139,42 @@ def test_saving_later_on_a_full_disk_tells_so() -> None:
     file.save_later(offsets(1), thread.background, told.append)
     thread.run()
     assert [type(error) for error in told] == [Busy]
+
+
+def test_what_a_start_has_read_outlasts_a_power_cut() -> None:
+    """Though the process before was killed between the rename and the sync of the folder."""
+    files = SimulatedFiles()
+    make_lasting_folder(files, "store/config")
+    StateFile(files, PATH).save(ConsumerOffsets(offset_table={"T@g": {0: 1}}))
+    files.fail("sync_folder")
+    with pytest.raises(DiskFault):
+        StateFile(files, PATH).save(ConsumerOffsets(offset_table={"T@g": {0: 2}}))
+    found = files.crashed()
+    assert (StateFile(found, PATH).load(ConsumerOffsets) or ConsumerOffsets()).offset_table["T@g"] == {0: 2}
+    for seed in range(10):
+        after = StateFile(found.power_cut(Chance(seed)), PATH).load(ConsumerOffsets)
+        assert after is not None
+        assert after.offset_table["T@g"] == {0: 2}
+
+
+def test_a_number_that_rots_is_not_believed() -> None:
+    files = disk()
+    for queue_offset in (1230, 1240):
+        StateFile(files, PATH).save(ConsumerOffsets(offset_table={"T@g": {0: queue_offset}}))
+    at = files.read(PATH).index(b"1240") + 2
+    files.open(PATH).pwrite(b"9", at)
+    found = StateFile(files, PATH).load(ConsumerOffsets)
+    assert found is not None
+    assert found.offset_table["T@g"] == {0: 1230}
+
+
+def test_a_file_of_another_broker_or_without_its_checksum_is_taken_as_it_is() -> None:
+    files = disk()
+    StateFile(files, PATH).save(ConsumerOffsets(offset_table={"T@g": {0: 5}}))
+    text = files.read(PATH)
+    assert b"kourouCrc32" in text
+    by_hand = text[: text.index(b',\n "kourouCrc32"')].replace(b"5", b"7") + b"\n}"
+    files.write_atomically(PATH, by_hand)
+    found = StateFile(files, PATH).load(ConsumerOffsets)
+    assert found is not None
+    assert found.offset_table["T@g"] == {0: 7}

@@ -244,6 +244,21 @@ def test_only_the_half_message_itself_can_be_ended(started: BrokerWorld, produce
     assert end(producer, half, COMMIT).code == 0
 
 
+def test_properties_of_a_former_life_do_not_make_it_another(started: BrokerWorld, producer: Peer) -> None:
+    first = prepare(started, producer, b"first")
+    started.pass_time(CHECK_SECONDS + 1)  # asked about, and so copied
+    second = prepare(
+        started,
+        producer,
+        b"second",
+        TRAN_PREPARED_QUEUE_OFFSET=str(first.queue_offset),
+        TRANSACTION_CHECK_TIMES="14",
+    )
+    assert end(producer, second, COMMIT).code == 0
+    assert orders(producer) == [b"second"]
+    assert stored(started, HALF_TOPIC)[-1].find(b"TRANSACTION_CHECK_TIMES") is None
+
+
 def test_an_end_after_its_own_immunity_waits_to_be_asked(started: BrokerWorld, producer: Peer) -> None:
     half = prepare(started, producer, CHECK_IMMUNITY_TIME_IN_SECONDS="10")
     started.pass_time(11)
@@ -699,3 +714,26 @@ def test_only_what_was_discarded_can_be_resumed(world: BrokerWorld) -> None:
         assert reply.code == 1
         assert words in (reply.remark or "")
     assert stored(world, HALF_TOPIC) == []
+
+
+def test_the_mark_of_a_half_message_that_is_lost_does_not_end_the_next_one_there(
+    started: BrokerWorld,
+) -> None:
+    """A power cut may take a half message from an unflushed log and leave the mark behind it."""
+    host = pack_host("127.0.0.1", 10911)
+    for offset in range(3):
+        started.broker.store.append(done_mark(offset, started.clock.now_ms(), host))
+    for _ in range(2):  # the mark is still there at the next start
+        started.settle()
+        started.stop()
+        started.start()
+        producer = producer_of(started)
+        half = prepare(started, producer)
+        assert end(producer, half, COMMIT).code == 0
+    half = prepare(started, producer, b"left open")
+    started.settle()
+    started.stop()
+    started.start()
+    producer = producer_of(started)
+    assert end(producer, half, COMMIT).code == 0
+    assert orders(producer) == [b"paid", b"paid", b"left open"]

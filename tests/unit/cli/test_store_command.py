@@ -13,7 +13,7 @@ from kourou.doors.clock import SimulatedClock
 from kourou.doors.files import RealFiles
 from kourou.store.config import StoreConfig
 from kourou.store.store import Store
-from tests.unit.store.folder import at_once, draft
+from tests.unit.store.folder import at_once, draft, mark_of_format
 
 KEYED = b"KEYS\x01order-%d\x02TAGS\x01TagA\x02"
 
@@ -91,7 +91,7 @@ def test_what_is_no_store_ends_with_2(command: str, folder: Path, capsys: pytest
 
 def test_a_folder_of_a_newer_format_ends_with_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = bytearray((folder / "checkpoint").read_bytes())
-    data[70:72] = b"\0\2"
+    data[64:96] = mark_of_format(2)
     (folder / "checkpoint").write_bytes(data)
     assert run(["store", "check", str(folder)]) == 2
     assert "use a newer Kourou" in capsys.readouterr().err

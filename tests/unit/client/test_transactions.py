@@ -126,6 +126,9 @@ def test_hooks_see_how_a_transaction_ends_and_cannot_stop_it() -> None:
             raise RuntimeError("a fault of the hook's own")
 
     command = transactions.end_of("g", "t", SENT, TransactionState.ROLLBACK)
-    _, steps = play(transactions.tell("a:1", command, [Hook()]), lambda step: None)
+    table = {"TAGS": "new", "KEYS": "42", "MSG_REGION": "north"}
+    _, steps = play(transactions.tell("a:1", command, [Hook()], table), lambda step: None)
     assert len(steps) == 1
-    assert seen == [("g", "t", "UNIQUE", "TRANSACTION", TransactionState.ROLLBACK, "a:1", False)]
+    (end,) = seen
+    assert end[:7] == ("g", "t", "UNIQUE", "TRANSACTION", TransactionState.ROLLBACK, "a:1", False)
+    assert end[7:] == ("new", "42", "north")

@@ -12,7 +12,7 @@ import pytest
 from kourou.doors import views
 from kourou.doors.files import File, Files, RealFiles
 from kourou.doors.simulated_files import SimulatedFiles
-from kourou.doors.views import CHUNK_BYTES, WINDOW_BYTES, Windows
+from kourou.doors.views import CHUNK_BYTES, OVERLAP_BYTES, WINDOW_BYTES, Windows
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="NOT LINUX: files are not viewed here, only read"
@@ -64,12 +64,14 @@ def test_there_is_no_view_beyond_the_end(disk: tuple[Files, str]) -> None:
     assert file.view(1, 2000) is None
 
 
-def test_there_is_no_view_over_two_windows(tmp_path: Path) -> None:
+def test_a_view_reaches_a_little_into_the_next_window(tmp_path: Path) -> None:
     file = RealFiles().open(str(tmp_path / "a"), create=True)
-    file.truncate(2 * WINDOW_BYTES)
-    assert file.view(8, WINDOW_BYTES - 4) is None
-    assert file.view(8, WINDOW_BYTES - 8) is not None
-    assert file.view(8, WINDOW_BYTES) is not None
+    file.truncate(3 * WINDOW_BYTES)
+    file.pwrite(b"edge", WINDOW_BYTES - 2)
+    assert seen(file, 4, WINDOW_BYTES - 2) == b"edge"
+    assert seen(file, 2, WINDOW_BYTES) == b"ge"
+    assert file.view(OVERLAP_BYTES + 4, WINDOW_BYTES - 4) is not None
+    assert file.view(OVERLAP_BYTES + 5, WINDOW_BYTES - 4) is None
 
 
 def test_the_windows_least_recently_used_go_first(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kourou.errors import ProtocolError
-from kourou.protocol.properties import encode, find, parse, terminated, with_added, without
+from kourou.protocol.properties import encode, find, find_each, parse, terminated, with_added, without
 
 COLOURS = b"a\x01red\x02b\x01blue\x02"
 
@@ -60,6 +62,15 @@ def test_text_that_is_no_unicode_is_refused_both_ways() -> None:
 )
 def test_one_property_is_found_without_the_others(encoded: bytes, value: bytes | None) -> None:
     assert find(encoded, b"KEY") == value
+
+
+@given(
+    st.lists(
+        st.one_of(st.none(), st.lists(st.sampled_from([b"a", b"ba", b"x", b"\x01", b"\x02"])).map(b"".join))
+    )
+)
+def test_one_property_of_many_messages_is_found_as_in_each(many: list[bytes | None]) -> None:
+    assert find_each(many, b"a") == [None if each is None else find(each, b"a") for each in many]
 
 
 def test_a_property_is_taken_away() -> None:

@@ -16,6 +16,7 @@ from kourou.protocol.record import (
     encode,
     encoded_size,
     pack_host,
+    properties_of_each,
     unpack_host,
 )
 
@@ -60,6 +61,21 @@ def test_what_is_written_is_read_whatever_its_shape(
     assert found.magic == (record.MAGIC_V2 if len(topic) > 127 else record.MAGIC_V1)
     assert found.data == data
     assert found.damage() is None
+
+
+def test_properties_are_found_in_records_of_every_shape_and_in_no_damaged_one() -> None:
+    shapes = [
+        encoded(born_host=born, store_host=store, topic=topic, append_crc=crc, properties=properties)
+        for born in (V4, V6)
+        for store in (V4, V6)
+        for topic in (b"T", b"t" * 127, b"t" * 300)
+        for crc in (False, True)
+        for properties in (b"", b"TAGS\x01TagA\x02")
+    ]
+    assert properties_of_each(map(memoryview, shapes)) == [decode(each).properties for each in shapes]
+    whole = encoded()
+    damaged = [whole[:-1], whole[:40], b"", bytes(len(whole)), whole[:84] + b"\x7f" + whole[85:]]
+    assert properties_of_each([*damaged, whole]) == [*([None] * len(damaged)), decode(whole).properties]
 
 
 def test_the_host_bits_come_from_the_hosts_and_the_other_bits_stay() -> None:

@@ -181,6 +181,75 @@ async def test_a_read_with_other_requests_in_it_is_handled_in_its_own_order_afte
 
 
 @on_a_loop
+async def test_what_is_put_off_because_the_tick_is_spent_comes_after_what_was_gathered_before() -> None:
+    world = Working()
+    await world.serve_runs(ServerConfig(total_in_flight_bytes_max=160_000))
+    sender, reader = await world.peers(2)
+    connection = next(each for each in world.accepted if each.peer_port == port(sender))
+    other = next(each for each in world.accepted if each is not connection)
+    connection.received(sends(1, UNUSUAL, b"2", UNUSUAL, b"4"))
+    other.received(ask(ECHO, 1, bytes(40_000)).encode())
+    assert world.server._board.is_spent
+    world.handled.clear()
+    connection.received(sends(5, b"5", b"6"))
+    assert connection.is_held_back
+    connection.received(sends(7, UNUSUAL, b"8"))
+    await turns()
+    plainly = UNUSUAL + b" plainly"
+    assert world.handled == [plainly, b"2", plainly, b"4", b"5", b"6", plainly, b"8"]
+    assert sorted(each.opaque for each in sender.replies) == list(range(1, 9))
+    assert len(reader.replies) == 1
+    assert_nothing_is_held(world)
+
+
+@on_a_loop
+async def test_what_is_put_off_for_lack_of_room_is_not_overtaken_by_what_was_received_after_it() -> None:
+    world = Working()
+    await world.serve_runs(ServerConfig(write_buffer_pause_bytes=1000))
+    sender = await world.peer()
+    (connection,) = world.accepted
+    connection.received(ask(ECHO, 1, bytes(2000)).encode())
+    world.handled.clear()
+    connection.received(sends(2, b"2", UNUSUAL, b"4"))
+    connection.received(sends(5, b"5"))
+    connection.received(sends(6, UNUSUAL, b"7"))
+    await turns()
+    plainly = UNUSUAL + b" plainly"
+    assert world.handled == [b"2", plainly, b"4", b"5", plainly, b"7"]
+    assert sorted(each.opaque for each in sender.replies) == list(range(1, 8))
+    assert_nothing_is_held(world)
+
+
+@on_a_loop
+async def test_nothing_is_handled_of_what_follows_a_frame_that_is_too_large() -> None:
+    world = Working()
+    world.sends = TooLargeIsUnusual(world, spans_connections=True)
+    await world.serve_runs(ServerConfig(frame_bytes_max=1000))
+    await world.peers(1)
+    (connection,) = world.accepted
+    connection.received(sends(1, bytes(1001), b"2"))
+    connection.received(sends(3, b"3"))
+    connection.received(sends(4, b"4"))
+    await turns()
+    assert world.handled == []
+    assert world.server.counters.closed == {"protocol error": 1}
+
+
+def sends(opaque: int, *bodies: bytes) -> bytes:
+    return b"".join(ask(SEND, number, body).encode() for number, body in enumerate(bodies, opaque))
+
+
+def assert_nothing_is_held(world: Working) -> None:
+    board = world.server._board
+    for connection in world.accepted:
+        connection.weigh()
+        assert not connection.is_held_back
+        assert not connection.is_working
+        assert connection._backlog_bytes == connection.in_flight_bytes == connection.unread_bytes == 0
+    assert board.in_flight_bytes == board.unread_bytes == board.gathered_bytes == 0
+
+
+@on_a_loop
 async def test_what_a_run_has_not_answered_yet_counts_for_its_own_connection() -> None:
     world = Working()
     world.sends.keeps = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from zlib import crc32
 
 from kourou.doors.clock import SimulatedClock
 from kourou.doors.files import Files
@@ -119,6 +120,12 @@ def log_path(base: int = 0) -> str:
 
 def queue_path(topic: str = "T", queue_id: int = 0, base: int = 0) -> str:
     return f"{ROOT}/consumequeue/{topic}/{queue_id}/{base:020d}"
+
+
+def mark_of_format(version: int) -> bytes:
+    """What a checkpoint of that format has at byte 64, as far as every format has it."""
+    mark = b"KOUROU" + version.to_bytes(2, "big") + bytes(20)
+    return mark + crc32(mark + bytes(4)).to_bytes(4, "big")
 
 
 def overwrite(files: SimulatedFiles, path: str, at: int, data: bytes) -> None:

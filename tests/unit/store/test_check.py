@@ -34,6 +34,7 @@ from tests.unit.store.folder import (
     draft,
     fill,
     log_path,
+    mark_of_format,
     overwrite,
     queue_path,
     store_on,
@@ -452,7 +453,7 @@ def test_a_missing_checkpoint_is_only_noted() -> None:
 
 def test_a_folder_of_a_newer_format_is_refused() -> None:
     files = closed_store()
-    overwrite(files, f"{ROOT}/checkpoint", 70, b"\0\2")
+    overwrite(files, f"{ROOT}/checkpoint", 64, mark_of_format(2))
     with pytest.raises(StoreForeign, match="use a newer Kourou"):
         check(StoreConfig(root=ROOT), files)
 

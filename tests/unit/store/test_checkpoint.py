@@ -14,7 +14,7 @@ from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import StoreForeign
 from kourou.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from kourou.store.recovery import PREPARED
-from tests.unit.store.folder import ROOT, Later, bodies_of, draft, fill, store_on
+from tests.unit.store.folder import ROOT, Later, bodies_of, draft, fill, mark_of_format, queue_path, store_on
 
 
 def test_a_checkpoint_comes_back() -> None:
@@ -59,7 +59,7 @@ def test_a_damaged_mark_is_not_believed_but_the_times_are() -> None:
 
 def test_a_mark_of_a_newer_version_is_foreign() -> None:
     files = SimulatedFiles()
-    files.open("/checkpoint", create=True).pwrite((bytes(64) + b"KOUROU\x00\x02").ljust(4096, b"\0"), 0)
+    files.open("/checkpoint", create=True).pwrite((bytes(64) + mark_of_format(2)).ljust(4096, b"\0"), 0)
     with pytest.raises(StoreForeign, match="format 2, and this Kourou knows up to 1"):
         read_checkpoint(files, "/checkpoint")
 
@@ -106,7 +106,7 @@ def test_fewer_queues_are_written_down_once_there_is_room() -> None:
     fill(store, 1, topic="T")
     fill(store, 1, topic="U")
     clock.advance(11)
-    files.fail("pwrite", error=errno.ENOSPC)
+    files.fail("pwrite", after=1, error=errno.ENOSPC)  # after the note of the deletion
     store.delete_topic("T")
     assert store.failed is None
     assert read_checkpoint(files, f"{ROOT}/checkpoint").queues == 2
@@ -200,3 +200,36 @@ def test_a_checkpoint_never_runs_ahead_of_the_log_on_the_disk() -> None:
         assert end <= store.flushed
         seen = max(seen, end)
     assert seen > 0
+
+
+# What a queue's end is compared with.
+
+
+def test_a_queue_that_has_lost_its_end_is_built_again() -> None:
+    files = SimulatedFiles()
+    store = store_on(files)
+    sent = fill(store, 30)
+    fill(store, 5, queue_id=1)
+    store.close()
+    assert read_checkpoint(files, f"{ROOT}/checkpoint").entries == 35
+    files.open(queue_path()).pwrite(bytes(400), 10 * 20)  # a queue ends at its first blank entry
+    assert bodies_of(store_on(files)) == sent
+
+
+def test_a_deleted_topic_is_no_lost_entry() -> None:
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock)
+    fill(store, 3, topic="T")
+    clock.advance(11)
+    store.delete_topic("T")
+    fill(store, 3, topic="U")
+    assert read_checkpoint(files, f"{ROOT}/checkpoint").entries is None
+    again = store_on(files.crashed())
+    assert again.topics() == {"U": [0]}
+
+
+def test_a_version_is_believed_only_when_the_mark_is_whole() -> None:
+    files = SimulatedFiles()
+    write_checkpoint(files, "/checkpoint", Checkpoint(5000, 4000, 0, 0, 777, 900, 12))
+    files.open("/checkpoint").pwrite(b"\x08", 70)
+    assert read_checkpoint(files, "/checkpoint").last_record == -1

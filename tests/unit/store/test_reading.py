@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from kourou.doors.files import RealFiles
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.protocol.java_hash import java_hash
 from kourou.protocol.record import decode_all
+from kourou.store import ahead, reading
+from kourou.store.ahead import FILTERED_BLOCK_ENTRIES, matching
+from kourou.store.config import ENTRY_BYTES
 from kourou.store.consume_queue import ENTRY
-from kourou.store.reading import matching
+from kourou.store.reading import Accepts
 from kourou.store.store import ReadResult, ReadStatus, Store
 from tests.unit.store.folder import ROOT, draft, fill, log_path, overwrite, queue_path, store_on
 
@@ -23,6 +27,10 @@ def bodies(result: ReadResult) -> list[bytes]:
     found = [record.body for record in decode_all(b"".join(result.messages))]
     assert len(found) == result.count
     return found
+
+
+def record_body(record: bytes | memoryview) -> bytes:
+    return decode_all(record)[0].body
 
 
 def test_offsets_outside_the_queue_say_where_to_go_on() -> None:
@@ -125,9 +133,11 @@ def test_a_full_filtered_answer_goes_on_at_the_first_message_it_left_out() -> No
 
 def test_a_reader_may_look_at_whole_records() -> None:
     store = mixed(20)
-    result = store.read("T", 0, 0, accepts=lambda record: b"7" in decode_all(record)[0].body)
+    result = store.read("T", 0, 0, accepts=lambda many: [b"7" in record_body(each) for each in many])
     assert bodies(result) == [b"7", b"17"]
-    both = store.read("T", 0, 0, wanted={java_hash("t2")}, accepts=lambda r: b"1" in decode_all(r)[0].body)
+    both = store.read(
+        "T", 0, 0, wanted={java_hash("t2")}, accepts=lambda many: [b"1" in record_body(each) for each in many]
+    )
     assert bodies(both) == [b"12", b"17"]
 
 
@@ -169,8 +179,8 @@ def test_with_tags_kept_elsewhere_unknown_ones_are_let_through() -> None:
 @given(st.lists(st.integers(-3, 3), max_size=60), st.sets(st.integers(-4, 4), max_size=6))
 def test_entries_are_matched_as_by_looking_at_each(tags: list[int], wanted: set[int]) -> None:
     expected = [index for index, tag in enumerate(tags) if tag in wanted]
-    assert list(matching(tags, wanted)) == expected
-    assert list(matching(tags, wanted, True)) == expected
+    assert list(matching(tags, frozenset(wanted))) == expected
+    assert list(matching(tags, frozenset(wanted), True)) == expected
 
 
 def outcome(result: ReadResult) -> tuple[object, ...]:
@@ -205,12 +215,88 @@ def test_records_seen_are_the_records_read(
     for queue_id, tag, size in messages:
         store.append(draft(bytes([tag]) * size, queue_id=queue_id, tags_code=tag))
     for queue_offset, count_max, bytes_max, wanted, is_asked in reads:
-        accepts = (lambda record: len(record) % 2 == 0) if is_asked else None
+        accepts = (lambda many: [len(record) % 2 == 0 for record in many]) if is_asked else None
         arguments = ("T", 0, queue_offset, count_max, bytes_max, wanted, accepts)
         seen = outcome(store.read(*arguments))
         files.fail("view", times=1 << 60)
         assert outcome(store.read(*arguments)) == seen
         files.fail("view", times=0)
+
+
+def even(many: Sequence[bytes | memoryview]) -> list[bool]:
+    return [len(record) % 2 == 0 for record in many]
+
+
+@settings(max_examples=120)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 600)), max_size=120),
+    st.lists(
+        st.tuples(
+            *(st.integers(0, 60), st.integers(0, 40), st.sampled_from([300, 3000, 1 << 31])),
+            *(st.sampled_from([None, {1}, {1, 2}, {0, 1, 2, 3, 4, 5}, {9}]), st.sampled_from([None, even])),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.lists(st.integers(0, 40), max_size=3),
+    st.sampled_from([0, 0, 5000]),
+    st.sampled_from([1500, 1 << 20]),
+    st.booleans(),
+)
+def test_records_gathered_ahead_are_the_records_read(
+    messages: list[tuple[int, int, int]],
+    reads: list[tuple[int, int, int, set[int] | None, Accepts | None]],
+    damaged: list[int],
+    in_memory_bytes: int,
+    stretch_bytes_max: int,
+    is_first_segment_gone: bool,
+) -> None:
+    files = SimulatedFiles()
+    store = store_on(
+        files, in_memory_bytes=in_memory_bytes, commit_log_segment_bytes=8192, scan_entries_max=20
+    )
+    for queue_id, tag, size in messages:
+        store.append(draft(bytes([tag]) * size, queue_id=queue_id, tags_code=tag))
+    queue = store._queues.get_or_make("T", 0)
+    for queue_offset in damaged:
+        following = queue.entries(queue_offset + 1, 1)
+        if following:
+            queue.segments.write(following, queue_offset * ENTRY_BYTES)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (ahead, reading):
+            patch.setattr(module, "BLOCK_ENTRIES", 4)
+            patch.setattr(module, "FILTERED_BLOCK_ENTRIES", 6)
+        patch.setattr(ahead, "STRETCH_BYTES_MAX", stretch_bytes_max)
+        for number, arguments in enumerate([*reads, *reads]):
+            gathered = outcome(store.read("T", 0, *arguments))
+            with patch.context() as inner:
+                inner.setattr(store._reader._ahead, "stretch", lambda *_: None)
+                assert outcome(store.read("T", 0, *arguments)) == gathered
+            if number == 3 and is_first_segment_gone and len(store._log.segments.bases) > 1:
+                store._log.segments.forget(store._log.segments.bases[0])
+
+
+def test_a_block_is_gathered_once_for_all_its_readers() -> None:
+    files = SimulatedFiles()
+    store = store_on(files, commit_log_segment_bytes=1 << 20, consume_queue_segment_entries=1000)
+    for number in range(70):
+        store.append(draft(b"%d" % number))
+        store.append(draft(queue_id=1))
+    asked: list[int] = []
+
+    def accepts(many: Sequence[bytes | memoryview]) -> list[bool]:
+        asked.append(len(many))
+        return [record_body(each).endswith(b"3") for each in many]
+
+    views, reads = (files.counts.get(kind, 0) for kind in ("view", "pread"))
+    for offset in (0, 7, 32, 5):
+        assert bodies(store.read("T", 0, offset)) == [b"%d" % n for n in range(offset, offset + 32)]
+    assert (files.counts["view"] - views, files.counts["pread"] - reads) == (1, 1)
+    for number in range(300):
+        store.append(draft(b"%d" % number, queue_id=2))
+    for offset, expected in ((0, [b"3", b"13"]), (3, [b"3", b"13"]), (4, [b"13", b"23"])):
+        assert bodies(store.read("T", 2, offset, 2, accepts=accepts)) == expected
+    assert asked == [FILTERED_BLOCK_ENTRIES]
 
 
 def test_records_are_seen_without_a_read_each() -> None:
@@ -222,7 +308,9 @@ def test_records_are_seen_without_a_read_each() -> None:
     reads = files.counts.get("pread", 0)
     assert store.read("T", 0, 0).count == 20
     assert files.counts["pread"] - reads == 1  # the entries
-    assert store.read("T", 0, 0, wanted={java_hash("TagA")}, accepts=lambda record: True).count == 20
+    assert (
+        store.read("T", 0, 0, wanted={java_hash("TagA")}, accepts=lambda many: [True] * len(many)).count == 20
+    )
     assert files.counts["pread"] - reads == 2
 
 

@@ -451,3 +451,36 @@ def test_a_damaged_first_record_of_a_queue_has_its_neighbour_stand_for_it() -> N
         entries[:20] == entries[20:]
     )  # an entry that points nowhere hides the whole file from Apache's readers
     assert len(read_all(again)) == 3
+
+
+@pytest.mark.parametrize("torn", ["missing", "without length"])
+def test_of_several_new_files_of_a_queue_a_power_cut_may_keep_the_last(torn: str) -> None:
+    files = SimulatedFiles()
+    store = store_on(files, consume_queue_segment_entries=10)
+    bodies = fill(store, 35)
+    left = files.crashed()
+    second = queue_path(base=200)
+    if torn == "missing":
+        left.remove(second)
+    else:
+        left.open(second).truncate(0)
+    again = store_on(left, consume_queue_segment_entries=10)
+    assert bodies_of(again) == bodies
+    again.close()
+    assert bodies_of(store_on(left, consume_queue_segment_entries=10)) == bodies
+
+
+def test_what_a_failed_sync_did_not_write_is_written_by_the_next_process() -> None:
+    """The system takes such pages for clean: to sync what was read would not bring it to the disk."""
+    files = SimulatedFiles()
+    store = store_on(files, flush="SYNC_FLUSH")
+    fill(store, 3)
+    files.fail("sync")
+    store.append(draft(b"in the cache only"))
+    assert store.failed is not None
+    same_machine = files.crashed()
+    found = bodies_of(store_on(same_machine, flush="SYNC_FLUSH"))
+    assert found[-1] == b"in the cache only"
+    for seed in range(20):
+        after = store_on(same_machine.power_cut(Chance(seed)), flush="SYNC_FLUSH")
+        assert bodies_of(after) == found, seed

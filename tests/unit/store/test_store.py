@@ -23,6 +23,7 @@ from tests.unit.store.folder import (
     draft,
     fill,
     log_path,
+    mark_of_format,
     queue_path,
     read_all,
     store_on,
@@ -263,7 +264,7 @@ def test_a_folder_in_use_is_refused() -> None:
         ("consumequeue/T/0/.DS_Store", b"x", "DS_Store is not a file of the store"),
         ("consumequeue/CURRENT", b"MANIFEST-000004\n", "RocksDB folder"),
         ("batchconsumequeue/T/0/0", b"", "BatchCQ are not supported"),
-        ("checkpoint", bytes(64) + b"KOUROU\x00\x63" + bytes(4024), "format 99.*use a newer Kourou"),
+        ("checkpoint", bytes(64) + mark_of_format(99) + bytes(4000), "format 99.*use a newer Kourou"),
     ],
 )
 def test_a_foreign_folder_is_refused_and_left_as_it_is(path: str, content: bytes, words: str) -> None:

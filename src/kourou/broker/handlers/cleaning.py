@@ -5,6 +5,7 @@ from __future__ import annotations
 from kourou.broker.offsets import CommittedOffsets
 from kourou.broker.registration import Registration
 from kourou.broker.topics import Topics
+from kourou.doors.clock import Clock
 from kourou.errors import Refused
 from kourou.protocol import names
 from kourou.protocol.codes import ResponseCode
@@ -28,11 +29,13 @@ class CleanLogHandler:
 class CleanQueuesHandler:
     """CLEAN_EXPIRED_CONSUMEQUEUE (306): forget queues all of whose messages are gone."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, offsets: CommittedOffsets) -> None:
         self._store = store
+        self._offsets = offsets
 
     def __call__(self, request: Command, answer: Answer) -> None:
-        self._store.clean_expired_queues()
+        for topic, queue_id in self._store.clean_expired_queues():
+            self._offsets.remove_queue(topic, queue_id)  # it begins anew, with the first offset
         answer(request.reply())
 
 
@@ -57,12 +60,18 @@ class DeleteTopicHandler:
     """
 
     def __init__(
-        self, topics: Topics, store: Store, offsets: CommittedOffsets, registration: Registration
+        self,
+        topics: Topics,
+        store: Store,
+        offsets: CommittedOffsets,
+        registration: Registration,
+        clock: Clock,
     ) -> None:
         self._topics = topics
         self._store = store
         self._offsets = offsets
         self._registration = registration
+        self._clock = clock
 
     def __call__(self, request: Command, answer: Answer) -> None:
         name = request.parse(TopicNamed).topic
@@ -75,5 +84,6 @@ class DeleteTopicHandler:
             )
         self._topics.delete(name)
         self._offsets.remove_topic(name)
+        self._offsets.save(self._clock.now_ms())  # or they would come back, and skip what is new
         self._store.delete_topic(name)
         self._registration.register_now(lambda _: answer(request.reply()))

@@ -161,6 +161,7 @@ class RuntimeInfoHandler:
         config: BrokerConfig,
         *,
         store: Store,
+        members: Members,
         delays: Delays,
         timers: Timers,
         stats: Stats,
@@ -170,6 +171,7 @@ class RuntimeInfoHandler:
     ) -> None:
         self._config = config
         self._store = store
+        self._members = members
         self._delays = delays
         self._timers = timers
         self._stats = stats
@@ -246,6 +248,7 @@ class RuntimeInfoHandler:
             "bootTimestamp": str(self._started_ms),
             "runtime": _duration(self._clock.monotonic() - self._started),
             "startAcceptSendRequestTimeStamp": "0",
+            "groupsWithDifferentSubscriptions": str(self._members.different_groups()),
         }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
+from msgspec import UNSET
+
 from kourou.broker.config import BrokerConfig
 from kourou.broker.groups import Groups
 from kourou.broker.long_poll import LongPoll
@@ -115,6 +117,7 @@ class ConsumerConnectionsHandler:
             consume_type=group.consume_type,
             message_model=group.message_model,
             subscription_table={topic: each.data for topic, each in group.subscriptions.items()},
+            different_subscriptions=group.has_different_subscriptions or UNSET,
         )
         answer(request.reply(body=body.encode()))
 

@@ -170,9 +170,10 @@ class PullHandler:
         )
 
     def _told_of_reset(self, request: Command, answer: Answer, header: PullMessage) -> bool:
-        """Whether an operator sent this group elsewhere, and it is told so now instead of being answered."""
+        """Whether an operator (or a crash) sent this group elsewhere, and it is told so now instead of being
+        answered."""
         topic, queue_id = header.topic, header.queue_id
-        reset_to = self._offsets.take_reset(header.consumer_group, topic, queue_id)
+        reset_to = self._offsets.take_reset(header.consumer_group, topic, queue_id, header.queue_offset)
         if reset_to is None:
             return False
         reply = PullReply(

@@ -44,8 +44,6 @@ class PullRunHandler:
 
     spans_connections = False
 
-    spans_connections = False
-
     def __init__(self, plain: PullHandler, offsets: CommittedOffsets, store: Store, stats: Stats) -> None:
         self._plain = plain
         self._offsets = offsets
@@ -75,14 +73,13 @@ class PullRunHandler:
                     break
                 if header.sys_flag & COMMIT and header.commit_offset >= 0:
                     offsets.commit(group, topic, queue_id, header.commit_offset)
-                next_offset, parts = result.next_offset, result.messages
+                next_offset, size = result.next_offset, result.size
                 offsets.pulled(group, topic, queue_id, next_offset)
-                size = sum(map(len, parts))
                 self._stats.got(topic, group, result.count, size)
                 head = FOUND % (next_offset, result.min_offset, result.max_offset, request.opaque)
                 head_size = len(head)
                 prefix = _pack_prefix(4 + head_size + size, head_size)
-                answers.send((prefix, head, *parts), 8 + head_size + size)
+                answers.send((prefix, head, *result.messages), 8 + head_size + size)
                 taken += 1
                 run_bytes += size
                 if run_bytes > RUN_BYTES_MAX:

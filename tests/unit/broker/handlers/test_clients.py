@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from kourou.protocol.bodies import (
+    ConsumerConnection,
     ConsumerData,
     ConsumerList,
     HeartbeatData,
+    KVTable,
     MessageModel,
     ProducerData,
     SubscriptionData,
@@ -319,8 +321,15 @@ def test_members_that_subscribe_differently_are_complained_about_once_a_minute(
     group = started.broker.members.consumer_group("readers")
     assert group is not None
     assert group.has_different_subscriptions
+    asked = GroupNamed(consumer_group="readers")
+    assert ConsumerConnection.decode(
+        one.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, asked).body
+    ).different_subscriptions
+    figures = KVTable.decode(one.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+    assert figures["groupsWithDifferentSubscriptions"] == "1"
     two.close()
     assert not group.has_different_subscriptions
+    assert b"differentSubscriptions" not in one.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, asked).body
 
 
 def test_the_same_tags_in_another_order_are_the_same(world: BrokerWorld) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kourou.broker.handlers.pull import COMMIT, OWN_SUBSCRIPTION, SUSPEND
 from kourou.protocol.codes import RequestCode
-from kourou.protocol.command import BINARY, Command, request
+from kourou.protocol.command import BINARY, FLAG_ONE_WAY, Command, request
 from kourou.protocol.headers import PullMessage
 from kourou.protocol.record import decode_all
 from kourou.remoting.connection import Connection
+from kourou.store import ahead, reading
 from tests.unit.broker.broker_world import BrokerWorld, Peer, pull, send
 
 TOPIC = "orders"
@@ -29,6 +31,19 @@ usual = st.builds(
     commit_offset=st.integers(0, 5),
     subscription=st.sampled_from([None, "*", "a", "a || b"]),
     expression_type=st.sampled_from([None, "TAG"]),
+)
+by_sql = st.builds(
+    PullMessage,
+    st.just("readers"),
+    st.just(TOPIC),
+    st.integers(0, 1),
+    st.integers(0, 9),
+    st.integers(1, 5),
+    st.just(OWN_SUBSCRIPTION),
+    subscription=st.sampled_from(
+        ["n > 5", "n > 100 OR TAGS = 'a'", "TAGS IN ('a', 'b') AND n < 11", "1 = 1"]
+    ),
+    expression_type=st.just("SQL92"),
 )
 unusual = st.builds(
     PullMessage,
@@ -81,9 +96,13 @@ def described(reply: Command) -> tuple[object, ...]:
 
 
 @settings(max_examples=25)
-@given(st.lists(st.one_of(usual, usual, unusual), min_size=1, max_size=10), st.booleans())
+@given(st.lists(st.one_of(usual, by_sql, unusual), min_size=1, max_size=10), st.booleans())
 def test_a_run_ends_as_its_pulls_one_by_one_would(pulls: list[PullMessage], reset: bool) -> None:
-    assert outcome(False, pulls, reset) == outcome(True, pulls, reset)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (ahead, reading):  # as if there were far more messages
+            patch.setattr(module, "BLOCK_ENTRIES", 2)
+            patch.setattr(module, "FILTERED_BLOCK_ENTRIES", 3)
+        assert outcome(False, pulls, reset) == outcome(True, pulls, reset)
 
 
 def filled(world: BrokerWorld, count: int, body: bytes = b"x") -> Peer:
@@ -120,6 +139,15 @@ def test_binary_headers_and_json_ones_that_begin_otherwise_are_answered_too(worl
     fields = {"consumerGroup": "g", "topic": TOPIC, "queueId": 0, "queueOffset": 1, "maxMsgNums": 9}
     header = {"flag": 0, "code": 11, "extFields": {**fields, "sysFlag": 4, "subscription": "*"}}
     assert len(decode_all(peer.begin_raw(header).reply.body)) == 2
+
+
+def test_a_one_way_pull_among_others_is_not_answered(world: BrokerWorld) -> None:
+    peer = filled(world, 3)
+    pulls = [pull(TOPIC, 0, offset) for offset in range(3)]
+    pulls[1].flag = FLAG_ONE_WAY
+    waiting = peer.begin_all(pulls)
+    assert [each.is_answered for each in waiting] == [True, False, True]
+    assert [len(decode_all(each.reply.body)) for each in waiting[::2]] == [3, 1]
 
 
 def connection_of(world: BrokerWorld) -> Connection:

@@ -140,6 +140,18 @@ def test_retries_are_spread_over_the_groups_retry_queues(
     assert all(peer.records(RETRY, queue_id) for queue_id in range(4))
 
 
+def test_retries_stay_in_the_queues_there_are_when_the_group_asks_for_more_later(
+    world: BrokerWorld, peer: Peer, sent: Record
+) -> None:
+    assert hand_back(peer, sent, delay_level=1).code == 0
+    configure(world, retry_queue_nums=4)
+    for _ in range(20):
+        assert hand_back(peer, sent, delay_level=1).code == 0
+    world.pass_time(1.5)
+    queues = world.broker.topics.named(RETRY).read_queue_nums
+    assert sum(len(peer.records(RETRY, queue_id)) for queue_id in range(queues)) == 21
+
+
 def test_a_group_without_retry_queues_is_told_yes_and_nothing_is_stored(
     world: BrokerWorld, peer: Peer, sent: Record
 ) -> None:

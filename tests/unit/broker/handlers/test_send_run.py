@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kourou.protocol.codes import RequestCode, ResponseCode
-from kourou.protocol.command import Command, request
+from kourou.protocol.command import FLAG_ONE_WAY, Command, request
 from kourou.protocol.headers import SendMessageV2
 from kourou.protocol.record import decode_all
 from kourou.remoting.connection import Connection
-from tests.unit.broker.broker_world import BrokerWorld
+from tests.unit.broker.broker_world import BrokerWorld, Peer, send
 
 TOPIC = "orders"
 
@@ -122,6 +122,51 @@ def test_a_run_that_is_not_stored_is_refused_message_by_message(world: BrokerWor
     assert [each.reply.code for each in waiting] == [ResponseCode.FLUSH_DISK_TIMEOUT] * 3
     assert len({each.reply.fields["msgId"] for each in waiting}) == 3
     world.disk.release()
+
+
+def used_to_it(world: BrokerWorld, **settings: int) -> Peer:
+    """A client whose queue and properties the broker has seen: nothing but what a test changes is unusual."""
+    world.start(**settings)
+    peer = world.connect()
+    peer.create_topic(TOPIC, 1)
+    for _ in range(2):
+        assert peer.begin(usual_send()).reply.code == ResponseCode.SUCCESS
+    return peer
+
+
+def usual_send(body: bytes = b"x", sys_flag: int = 0) -> Command:
+    return send(TOPIC, body, properties=USUAL_TEXTS[5], sys_flag=sys_flag)
+
+
+def codes(peer: Peer, *sends: Command) -> list[int]:
+    return [each.reply.code for each in peer.begin_all(sends)]
+
+
+def test_a_run_takes_no_message_that_says_it_is_of_a_transaction(world: BrokerWorld) -> None:
+    peer = used_to_it(world)
+    sends = [usual_send(b"%d" % sys_flag, sys_flag) for sys_flag in (0, 4, 8, 12, 1)]
+    refused = ResponseCode.MESSAGE_ILLEGAL
+    assert codes(peer, *sends) == [ResponseCode.SUCCESS, refused, refused, refused, ResponseCode.SUCCESS]
+    assert [(each.body, each.sys_flag) for each in peer.records(TOPIC)[2:]] == [(b"0", 0), (b"1", 1)]
+
+
+def test_a_one_way_send_among_others_is_stored_and_not_answered(world: BrokerWorld) -> None:
+    peer = used_to_it(world)
+    sends = [usual_send(b"%d" % number) for number in range(3)]
+    sends[1].flag = FLAG_ONE_WAY
+    waiting = peer.begin_all(sends)
+    assert [each.is_answered for each in waiting] == [True, False, True]
+    assert peer.bodies(TOPIC)[2:] == [b"0", b"1", b"2"]
+
+
+def test_a_run_takes_no_message_without_a_body_or_with_one_too_large(world: BrokerWorld) -> None:
+    peer = used_to_it(world, message_bytes_max=2048)
+    refused = ResponseCode.MESSAGE_ILLEGAL
+    sends = [usual_send(bytes(size)) for size in (1, 2049, 2048, 0, 2)]
+    assert codes(peer, *sends) == [
+        *(ResponseCode.SUCCESS, refused, ResponseCode.SUCCESS, refused, ResponseCode.SUCCESS)
+    ]
+    assert [len(body) for body in peer.bodies(TOPIC)[2:]] == [1, 2048, 2]
 
 
 def connection_of(world: BrokerWorld) -> Connection:

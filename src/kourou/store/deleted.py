@@ -1,0 +1,52 @@
+"""Topics that were deleted, and where the log ended then.
+
+A topic's records stay in the log when it is deleted, until their file goes. A recovery that walks over them
+must not bring the topic back; and if it was made again, the records of its new life have the same queue
+offsets as those of the old one. So deletion is noted, durably and before anything else of it happens:
+
+    deletedtopics.json      {"orders": 4096}      records of `orders` before byte 4096 are nobody's
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from kourou.doors.files import Files
+
+_decode = msgspec.json.Decoder(dict[str, int]).decode
+log = logging.getLogger(__name__)
+
+
+class DeletedTopics:
+    def __init__(self, files: Files, root: str) -> None:
+        self._files = files
+        self._path = f"{root}/deletedtopics.json"
+        self._ends: dict[str, int] = {}
+
+    def load(self) -> None:
+        """Read the note, or the one before it if a crash or bad luck left none that can be read."""
+        for path in (self._path, f"{self._path}.bak"):
+            if self._files.exists(path):
+                try:
+                    self._ends = _decode(self._files.read(path))
+                    return
+                except msgspec.MsgspecError as error:
+                    log.error("%s cannot be read: %s; deleted topics may come back", path, error)
+
+    def end_of(self, topic: str) -> int:
+        """Records of this topic before that place belong to a former life; 0 when it had none."""
+        return self._ends.get(topic, 0)
+
+    @property
+    def topics(self) -> list[str]:
+        return list(self._ends)
+
+    def note(self, topic: str, end: int, log_start: int) -> None:
+        """`topic` is deleted, and the log ends at `end`; what lies before `log_start` is gone anyway. Raises
+        OSError; then it is not noted."""
+        ends = {name: place for name, place in self._ends.items() if place > log_start}
+        ends[topic] = end
+        self._files.write_atomically(self._path, msgspec.json.encode(ends))
+        self._ends = ends

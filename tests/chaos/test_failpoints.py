@@ -1,0 +1,125 @@
+"""Wherever a broker ends, everything it has promised holds (`failpoint_story.py`).
+
+Every failpoint is reached here, and each is an ending: by a kill, and because the power fails. An error of
+the disk at any of them is told honestly. A handful of kills with real processes is in test_kill_nine.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections import Counter
+
+import pytest
+
+from kourou.doors import failpoints
+from kourou.doors.chance import Chance
+from kourou.errors import ConfigError, MQError
+from tests.chaos.failpoint_story import Ending, Story, judge
+from tests.chaos.power_cuts import quiet
+
+ENDINGS_A_PLACE = int(os.environ.get("ENDINGS", "4"))
+PROMISES_MIN = 20
+
+
+def test_a_day_comes_past_every_failpoint() -> None:
+    story = Story()
+    with quiet(), story.watched():
+        story.tell()
+    story.close()
+    assert len(failpoints.POINTS) >= 45
+    assert [place for place in failpoints.POINTS if place not in story.reached] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 * ENDINGS_A_PLACE)
+@pytest.mark.parametrize("is_power_cut", [False, True], ids=["kill", "power cut"])
+def test_what_was_promised_holds_wherever_it_ends(is_power_cut: bool) -> None:
+    chance = Chance(7)
+    endings: list[Ending] = []
+    taken: Counter[str] = Counter()
+
+    def watch(story: Story, place: str) -> None:
+        # The first times, and some at random later: early and late in the story.
+        if taken[place] < ENDINGS_A_PLACE and (taken[place] < 1 or chance.random() < 0.2):
+            taken[place] += 1
+            endings.append(story.ending(place, chance if is_power_cut else None))
+
+    with quiet():
+        story = Story(watch)
+        with story.watched():
+            story.tell()
+        story.close()
+        faults = [fault for ending in endings for fault in judge(ending)]
+    assert faults == []
+    assert set(taken) == set(failpoints.POINTS)
+    assert sum(len(ending.promises) >= PROMISES_MIN for ending in endings) > len(endings) // 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+def test_an_error_at_any_place_of_the_disk_breaks_no_promise(number: int) -> None:
+    places = [f"before-{place}" for place in failpoints.AT_THE_DISK]
+    faults: list[str] = []
+    with quiet():
+        for place in places:
+            story = Story()
+
+            def fail(name: str) -> None:
+                raise OSError(number, os.strerror(number), name)
+
+            failpoints.arm(place, 2, fail)
+            try:
+                _tell_until_it_fails(story)
+                faults += judge(story.ending(place))
+            finally:
+                failpoints.disarm()
+                story.world.broker = None  # type: ignore[assignment]
+                story.close()
+    assert faults == []
+
+
+def _tell_until_it_fails(story: Story) -> None:
+    """A broker whose disk has failed says yes no more; its operator starts another, as `judge` does."""
+    with contextlib.suppress(MQError, OSError):  # a start or a stop that met the error, and said so
+        story.tell()
+
+
+# What the variable may say.
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> None:
+    failpoints.disarm()
+
+
+def test_the_variable_names_places_times_and_actions() -> None:
+    assert not failpoints.arm_from({})
+    assert failpoints.arm_from(
+        {"KOUROU_FAILPOINT": "before-append-pwrite:2:error,after-lock-grant:1+:delay=1"}
+    )
+    failpoints.reached("before-append-pwrite")
+    with pytest.raises(OSError, match="Input/output error"):
+        failpoints.reached("before-append-pwrite")
+    failpoints.reached("before-append-pwrite")  # only that once
+    for _ in range(3):
+        failpoints.reached("after-lock-grant")
+    assert failpoints.ARMED["after-lock-grant"].reached == 3
+    failpoints.disarm()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "before-append-pwrite",
+        "before-append-pwrite:0:kill",
+        "before-append-pwrite:1:maim",
+        "nowhere:1:kill",
+        "x:y:z",
+    ],
+)
+def test_a_variable_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="KOUROU_FAILPOINT"):
+        failpoints.arm_from({"KOUROU_FAILPOINT": text})
