@@ -41,7 +41,7 @@ KEYS_A_KILL, KEYS_IN_THE_END = 40, 1000
 ACKNOWLEDGED_A_KILL, GIVEN_A_KILL = 10, 5
 """Fewer on average, and the run fails: too little has happened."""
 
-SETTINGS = "flushDiskType=SYNC_FLUSH\nflushConsumerOffsetInterval=100\n"
+SETTINGS = "flushDiskType=SYNC_FLUSH\nflushConsumerOffsetInterval=100\nlistenPort=0\n"
 EVERY_QUEUE: list[Queue] = [(f"chaos-{n}", q) for n in range(TOPICS) for q in range(QUEUES)]
 OFTEN = ("append-pwrite", "append-fdatasync", "consumequeue-write", "any-write", "any-fdatasync")
 SELDOM = ("any-rename", "offset-snapshot-write", "offset-snapshot-flush", "offset-snapshot-rename")

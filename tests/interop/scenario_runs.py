@@ -111,7 +111,16 @@ def differences(mine: object, other: object, place: str = "") -> dict[str, tuple
         return found
     if place.endswith("remark") and _is_said(mine) == _is_said(other):
         return {}
-    return {} if mine == other else {place: (mine, other)}
+    if _as_properties(mine) == _as_properties(other):
+        return {}
+    return {place: (mine, other)}
+
+
+def _as_properties(value: object) -> object:
+    """Properties as one text have no order: a map was written."""
+    if isinstance(value, str) and "\x01" in value:
+        return sorted(entry for entry in value.split("\x02") if entry)
+    return value
 
 
 MISSING = "(not there)"

@@ -26,6 +26,8 @@ EXPLAINED: dict[str, set[str]] = {
 
 OLDER = "4.9.7"
 SINCE_5 = {
+    "IS_SUB_CHANGE",
+    "IS_SUPPORT_HEART_BEAT_V2",
     "MSG_REGION",
     "TRACE_ON",
     "transactionId",

@@ -9,6 +9,7 @@ import pytest
 
 import kourou as library
 from tests.kourou_process import Serving, free_pair, kourou, serving_all, serving_broker
+from tests.unit.store.folder import mark_of_format
 
 LOG = f"{0:020d}"
 
@@ -94,7 +95,7 @@ def test_a_foreign_file_in_the_log_is_named_and_a_repair_moves_it_away(store: Pa
 
 
 def test_a_folder_of_a_newer_format_is_refused_by_all(store: Path, tmp_path: Path) -> None:
-    overwrite(store / "checkpoint", 70, b"\0\2")
+    overwrite(store / "checkpoint", 64, mark_of_format(2))
     code, said = broker_on(store, tmp_path)
     assert code == 2
     assert "use a newer Kourou" in said

@@ -30,6 +30,7 @@ from tests.kourou_process import (
     serving_all,
     serving_broker,
 )
+from tests.unit.store.folder import mark_of_format
 
 NOBODY = "127.0.0.1:1"
 SEGMENT = "0" * 20
@@ -88,9 +89,7 @@ def store_with(path: str, data: bytes = b"") -> Callable[[Path], object]:
 
 def newer_checkpoint(folder: Path) -> None:
     """A checkpoint whose mark says version 9."""
-    data = bytearray(4096)
-    struct.pack_into(">6sH", data, 64, b"KOUROU", 9)
-    store_with("checkpoint", bytes(data))(folder)
+    store_with("checkpoint", bytes(64) + mark_of_format(9) + bytes(4000))(folder)
 
 
 def a_plain_file(folder: Path) -> None:

@@ -130,7 +130,8 @@ class _Check:
 
     def run(self, known_topics: frozenset[str] | None) -> None:
         report, checkpoint = self._report, self._checkpoint
-        queues = QueueChecks(self._queues, self._log.start, self._is_late)
+        has_more_tags = self._view.exists(f"{self._config.root}/consumequeue_ext")
+        queues = QueueChecks(self._queues, self._log.start, self._is_late, has_more_tags)
         index = None
         if self._shape is not None:
             index = IndexCheck(self._view, self._config.root, self._shape, checkpoint.index, report.is_closed)

@@ -67,6 +67,7 @@ class QueueCheck:
         "_first",
         "_log_start",
         "_runs",
+        "_tags_may_be_elsewhere",
         "entries_end",
         "good",
         "queue",
@@ -75,8 +76,9 @@ class QueueCheck:
         "troubles",
     )
 
-    def __init__(self, queue: ConsumeQueue, log_start: int) -> None:
+    def __init__(self, queue: ConsumeQueue, log_start: int, tags_may_be_elsewhere: bool) -> None:
         self.queue = queue
+        self._tags_may_be_elsewhere = tags_may_be_elsewhere
         self._log_start = log_start
         self._runs: list[_Run] = []
         self._first = queue.segments.start // ENTRY_BYTES
@@ -138,7 +140,9 @@ class QueueCheck:
                 kind = "missing"
             elif there[:2] != (place, size):
                 kind = "wrong"
-            elif self.queue.topic in _TAG_IS_A_TIME or there[2] < -(1 << 31):  # of consumequeue_ext
+            elif self.queue.topic in _TAG_IS_A_TIME or (
+                self._tags_may_be_elsewhere and there[2] < -(1 << 31)
+            ):
                 self.good += 1
                 continue
             else:
@@ -196,10 +200,18 @@ def _entries_end(queue: ConsumeQueue) -> int:
 class QueueChecks:
     """All queues, while the log goes by."""
 
-    def __init__(self, queues: ConsumeQueues, log_start: int, is_late: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        queues: ConsumeQueues,
+        log_start: int,
+        is_late: Callable[[int], bool],
+        tags_may_be_elsewhere: bool,
+    ) -> None:
+        """`tags_may_be_elsewhere`: a tag code may be an address in consumequeue_ext."""
         self._is_late = is_late
         self._checks = {
-            (queue.topic_bytes, queue.queue_id): QueueCheck(queue, log_start) for queue in queues.on_disk()
+            (queue.topic_bytes, queue.queue_id): QueueCheck(queue, log_start, tags_may_be_elsewhere)
+            for queue in queues.on_disk()
         }
         self._missing: dict[tuple[bytes, int], _Missing] = {}
         self._touched: set[QueueCheck] = set()

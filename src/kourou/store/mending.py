@@ -38,7 +38,10 @@ log = logging.getLogger(__name__)
 
 
 class Mender:
-    def __init__(self, config: StoreConfig, commit_log: CommitLog, ahead: RecordsAhead) -> None:
+    def __init__(
+        self, config: StoreConfig, commit_log: CommitLog, ahead: RecordsAhead, tags_may_be_elsewhere: bool
+    ) -> None:
+        self._tags_may_be_elsewhere = tags_may_be_elsewhere
         self._config = config
         self._log = commit_log
         self._ahead = ahead
@@ -98,7 +101,7 @@ class Mender:
             return False
         if found[5] != queue_offset:  # stands for one that is lost, if its neighbour has the same
             return queue.entry(queue_offset + (1 if found[5] > queue_offset else -1)) == entry
-        is_time = queue.topic in _TAG_IS_A_TIME or tag < _EXT_ADDRESS_BELOW
+        is_time = queue.topic in _TAG_IS_A_TIME or (self._tags_may_be_elsewhere and tag < _EXT_ADDRESS_BELOW)
         return is_time or tag == self._tag(queue, found)
 
     def _record(self, place: int, size: int) -> Sketch | None:

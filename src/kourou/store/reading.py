@@ -76,7 +76,7 @@ class Reader:
         self._tags_may_be_elsewhere = tags_may_be_elsewhere
         self._log = log
         self._ahead = RecordsAhead(log, in_memory_bytes, tags_may_be_elsewhere)
-        self.mender = Mender(config, log, self._ahead)
+        self.mender = Mender(config, log, self._ahead, tags_may_be_elsewhere)
         self._in_memory_bytes = in_memory_bytes
 
     def read(
