@@ -106,6 +106,10 @@ def test_the_goals_of_the_client_are_held_against_its_figures() -> None:
         "import of a client",
         "blocking send, 16 threads, against the C++ wheel",
     ]
+    verdict = (
+        report.verdict(report.goals(results)) or ""
+    )  # what is aimed for is shown, and not held against it
+    assert verdict.endswith("goals MISSED: blocking send, 16 threads, against the C++ wheel")
     assert "installed, MB" in clients.shown(told)
 
 
