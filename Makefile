@@ -86,7 +86,7 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "making $(VENV) with $(PYTHON)"; rm -rf $(VENV); "$(PYTHON)" -m venv $(VENV); }
 	@echo "installing the pinned tools and kourou into $(VENV)"
 	@$(PIP) install -c constraints.txt hatchling editables
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[server,dev]'
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[server,console,spark,iceberg,dev]'
 	@rm -f $(VENV)/installed-* && touch $@
 
 clean: ## remove everything that was built, .venv included

@@ -1,8 +1,9 @@
 """The one socket of a blocking client to one address, shared by all its threads.
 
 Whoever waits for a reply and finds nobody reading becomes the reader: it hands replies to those they
-belong to, and passes the office on when it has its own. What the server asks of us is handled by whoever
-read it, after it has left the office: a handler may call, too.
+belong to, and passes the office on to one of those that wait when it has its own. The others sleep, each at
+a bell of its own: one bell for all would wake every thread for every reply. What the server asks of us is
+handled by whoever read it, after it has left the office: a handler may call, too.
 
     caller --send--> socket <--read-- the one reader --reply--> caller, other callers
                                                      --request--> handler --answer--> socket
@@ -83,6 +84,7 @@ class BlockingLine:
         self._this_thread = threading.local()
         self._launched: dict[int, _Launched] = {}
         self._settled: deque[tuple[Settle, Command | Exception]] = deque()
+        self._asleep: dict[_Waiting, None] = {}  # in order; who takes one out rings its bell
         self._is_being_read = False
         self._is_connecting = False
         self._is_closed = False
@@ -91,7 +93,7 @@ class BlockingLine:
     # ----------------------------------------------------------------------------------- asking
 
     def call(self, command: Command, deadline: float, timeout: float) -> Command:
-        waiting = _Waiting()
+        waiting = _Waiting(self._asleep)
         self._connect(deadline)
         with self._sending:
             with self._state:
@@ -198,26 +200,43 @@ class BlockingLine:
 
     def _wait(self, waiting: _Waiting, deadline: float) -> bool:
         """Wait for the result, as the reader when there is no other; False when time is up."""
-        while True:
+        try:
+            while True:
+                with self._state:
+                    if waiting.result is not None:
+                        return True
+                    left = self._left(deadline)
+                    if not left:
+                        return False
+                    is_reader = not self._is_being_read
+                    if is_reader:
+                        self._is_being_read = True
+                    else:
+                        self._asleep[waiting] = None
+                if is_reader:
+                    try:
+                        self._read_until(waiting, deadline)
+                    finally:
+                        self._leave_office()
+                    self.tell_others()
+                else:
+                    waiting.bell.acquire(timeout=min(left, threading.TIMEOUT_MAX))
+        finally:
             with self._state:
-                while waiting.result is None and self._is_being_read:
-                    if not self._state.wait(self._left(deadline)) and not self._left(deadline):
-                        return waiting.result is not None
-                if waiting.result is not None:
-                    return True
-                if not self._left(deadline):
-                    return False
-                self._is_being_read = True
-            try:
-                self._read_until(waiting, deadline)
-            finally:
-                self._leave_office()
-            self.tell_others()
+                self._asleep.pop(waiting, None)
+                self._wake_a_reader()  # we may have been woken to be it
 
     def _leave_office(self) -> None:
         with self._state:
             self._is_being_read = False
-            self._state.notify_all()
+            self._wake_a_reader()
+
+    def _wake_a_reader(self) -> None:
+        """When nobody reads, let one of those that sleep do it. Called with `_state` held."""
+        if self._asleep and not self._is_being_read:
+            waiting = next(iter(self._asleep))
+            del self._asleep[waiting]
+            waiting.bell.release()
 
     def tell_others(self) -> bool:
         """Whatever was read for others, if anything: replies nobody waits for, requests. Holds no lock."""
@@ -231,6 +250,8 @@ class BlockingLine:
 
     def _connect(self, deadline: float) -> None:
         """Return with an open socket, which one thread makes for all that want it."""
+        if self._is_being_read and self._socket is not None and not self._is_closed:
+            return  # whoever reads would notice that it is gone
         with self._state:
             while self._is_connecting and self._left(deadline):
                 self._state.wait(self._left(deadline))
@@ -280,7 +301,6 @@ class BlockingLine:
                 return
             self._socket = None
             self._pending.fail_all(error)
-            self._state.notify_all()
         with self._io:
             with contextlib.suppress(OSError):
                 lost.shutdown(socket.SHUT_RDWR)  # wakes the reader, which `close` alone would not
@@ -342,8 +362,9 @@ class BlockingLine:
                 if not data:
                     raise ConnectionResetError("closed by the peer")
                 self._reads += 1
-                for frame in self._reader.feed(data):
-                    self._take(decode(frame))
+                self._take([decode(frame) for frame in self._reader.feed(data)])
+                if len(data) < READ_BYTES_MAX and not isinstance(reading, ssl.SSLSocket):
+                    return  # that was all; TLS gives one record at a time, however much there is
             except WouldBlock:
                 return
             except (OSError, ProtocolError) as error:
@@ -351,13 +372,13 @@ class BlockingLine:
                 self._lose(reading, ConnectionLost(f"the connection to {self.peer} is gone: {why}"))
                 return
 
-    def _take(self, command: Command) -> None:
-        if command.flag & FLAG_REPLY:
-            with self._state:
-                self._pending.answer(command)
-                self._state.notify_all()
-        else:
-            self._requests.append(command)
+    def _take(self, commands: list[Command]) -> None:
+        with self._state:
+            for command in commands:
+                if command.flag & FLAG_REPLY:
+                    self._pending.answer(command)
+                else:
+                    self._requests.append(command)
 
     @property
     def _may_handle(self) -> bool:
@@ -406,15 +427,22 @@ class BlockingLine:
 
 
 class _Waiting:
-    """One caller, and what it has got."""
+    """One caller, what it has got, and the bell that wakes it."""
 
-    __slots__ = ("result",)
+    __slots__ = ("_asleep", "bell", "result")
 
-    def __init__(self) -> None:
+    def __init__(self, asleep: dict[_Waiting, None]) -> None:
         self.result: Command | Exception | None = None
+        self.bell = threading.Lock()
+        self.bell.acquire()
+        self._asleep = asleep
 
     def settle(self, result: Command | Exception) -> None:
+        """Called with the line's `_state` held."""
         self.result = result
+        if self in self._asleep:
+            del self._asleep[self]
+            self.bell.release()
 
 
 class _Launched(NamedTuple):
