@@ -247,8 +247,9 @@ def faults(
 ) -> list[str]:
     """What does not fit together, in words; `offsets` are those of the reading group afterwards.
 
-    Before it `is_over`, what was promised need not be there yet. `has_gaps`: a power cut without flushing may
-    have taken some from the middle. `only` the broker with this end of its name was looked at.
+    Before it `is_over`, what was promised need not be there yet. `has_gaps`: a power cut may have
+    taken some from the middle that nobody was told were safe. `only` the broker with this end of its name
+    was looked at.
     """
     at = {message.place: message for message in stored}
     copies = Counter([message.id for message in stored])

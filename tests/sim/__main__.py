@@ -1,6 +1,6 @@
 """Simulate many seeds, or one again:
 
-    python -m tests.sim --seeds 500         seeds 0 to 499; `make test` runs the first 200
+    python -m tests.sim --seeds 500         seeds 0 to 499; as `make test` does
     python -m tests.sim --seed 61           one, with what happened in it
     python -m tests.sim --mutations         does the simulation see what is wrong? a table
 

@@ -104,6 +104,7 @@ class Sender(Actor):
         self.name = name
         self._number = 0
         self._trying: list[Sent] = []
+        self._tried_at = 0.0
         self._open: set[str] = set()  # transactions whose work is being done
         self._ended: dict[str, TransactionState] = {}
         self.outcomes: dict[str, int] = {}
@@ -227,7 +228,7 @@ class Sender(Actor):
 
     def _note(self, result: SendResult, messages: list[Sent]) -> None:
         self._count(result.status.value)
-        if result.status is SendStatus.SEND_OK:
+        if self._is_safe(result):
             queue = (f"{messages[0].queue[0]}@{result.broker_name}", result.queue_id)
             for index, message in enumerate(messages):
                 self.history.unknown[message.id] -= 1
@@ -235,13 +236,20 @@ class Sender(Actor):
 
     def _promise(self, result: SendResult, message: Sent, invariant: str) -> None:
         self._count(result.status.value)
-        if result.status is SendStatus.SEND_OK:
+        if self._is_safe(result):
             self.history.unknown[message.id] -= 1
             self.history.was_promised(message, invariant)
+
+    def _is_safe(self, result: SendResult) -> bool:
+        """Whether it says that the message is there. Not when the power failed, unflushed, while it was under
+        way: the start that looked at the disk may have been faster than the answer."""
+        is_stored = result.status is SendStatus.SEND_OK
+        return is_stored and not self.world.may_have_lost(result.broker_name, self._tried_at)
 
     # Each try may have stored it, until an answer says so.
 
     def before_send(self, attempt: SendAttempt) -> None:
+        self._tried_at = asyncio.get_running_loop().time()
         for message in self._trying:
             self.history.unknown[message.id] += 1
 
@@ -357,8 +365,9 @@ class Member(Actor):
     def sees(self, messages: Iterable[ReceivedMessage]) -> None:
         """These have arrived; from a broker that waits for its disk they can never be gone again."""
         for message in messages:
+            place = (f"{message.topic}@{message.broker_name}", message.queue_id, message.queue_offset)
+            self.world.saw(self.group, place)
             if self.world.is_sync and not message.reconsume_times:
-                place = (f"{message.topic}@{message.broker_name}", message.queue_id, message.queue_offset)
                 self.history.was_shown(identity_of(message.body), place)
 
     def _handle(self, message: ReceivedMessage) -> None:

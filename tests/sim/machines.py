@@ -52,6 +52,8 @@ class Machine:
         self.last_power_cut = -1.0
         self.power_lost_at: float | None = None
         """When it lost its power, if nobody has looked at its disk since."""
+        self.down_since: float | None = None
+        """When it first died since somebody has looked at its disk: nothing was brought there since."""
         self.died: Callable[[str], None] = lambda how: None
 
     def boot(self) -> None:
@@ -96,6 +98,7 @@ class Machine:
     def _end(self, how: str, left: SimulatedFiles, *, powerless: bool) -> None:
         self.is_up = False
         self.ended, self.ended_at = how, self.clock.monotonic()
+        self.down_since = self.ended_at if self.down_since is None else self.down_since
         self.clock.is_stopped = True
         self.network.close(powerless=powerless)
         self.files.before = _dead

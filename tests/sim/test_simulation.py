@@ -1,6 +1,6 @@
 """Real brokers, name servers and clients in a simulated world: whatever befalls them, the oracle is content.
 
-`make test` runs 200 seeds, `make sim SEEDS=50000` a night's worth; a failure prints what repeats it.
+`make test` runs 500 seeds, `make sim SEEDS=50000` a night's worth; a failure prints what repeats it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("SEEDS", "200"))
+SEEDS = int(os.environ.get("SEEDS", "500"))
 FOUND_BEFORE = {
     1: "a transaction was committed twice after a power cut took the half message of the first time",
     7: "a power cut between two new files of a consume queue kept the broker from starting",

@@ -155,6 +155,9 @@ class World:
         self.is_busy = True
         self.found: list[str] = []
         self.lost_by_async: set[str] = set()
+        self.lost_power: set[str] = set()
+        """Their queues may leave out offsets: of two messages not synced, perhaps the later is left."""
+        self._seen: dict[tuple[str, str, int], int] = {}
         self.handed_back: set[str] = set()
         self._excused: set[str] = set()
         self._unsaved: set[tuple[str, str, int]] = set()
@@ -244,7 +247,8 @@ class World:
     def _bring_back(self, machine: BrokerMachine, how: str) -> None:
         self.history.happened(f"{machine.name} {how}")
         for identity in self._due:
-            self.history.repeats[identity] += 1  # what was delivered and not noted as such comes again
+            # What was delivered and not noted as such comes again, as often as it may have been stored.
+            self.history.repeats[identity] += 1 + self.history.unknown[identity]
         if not self._is_over:
             seconds = self.chance.choice((0.01, 0.2, 1.0, 3.0))
             self._restarting.append(asyncio.get_running_loop().create_task(self._later(seconds, machine)))
@@ -279,21 +283,25 @@ class World:
         assert machine.broker is not None
         ending = f"@{machine.name}"
         was_lost = ending in self.lost_by_async
+        if machine.power_lost_at is not None:
+            self.lost_power.add(ending)
         if machine.power_lost_at is not None and not machine.is_sync:
-            is_slow = machine.power_lost_at - self._slow_until < FLUSH_WINDOW_SECONDS
-            since = 0.0 if is_slow else machine.power_lost_at - FLUSH_WINDOW_SECONDS
+            down_since = machine.power_lost_at if machine.down_since is None else machine.down_since
+            is_slow = down_since - self._slow_until < FLUSH_WINDOW_SECONDS
+            since = 0.0 if is_slow else down_since - FLUSH_WINDOW_SECONDS
+            self._note_ahead(machine)
             self.history.forgive(stored, since, ending)
             self.lost_by_async.add(ending)
             self._excused |= self.handed_back  # what was to come again may be among the lost
         if ending in self.lost_by_async:
             self._note_unsaved(machine, is_again=machine.power_lost_at is None or was_lost)
-        machine.power_lost_at = None
+        machine.power_lost_at = machine.down_since = None
         self.found += faults(
             self.history,
             stored,
             self._offsets(machine),
             is_over=False,
-            has_gaps=ending in self.lost_by_async,
+            has_gaps=ending in self.lost_power,
             only=ending,
         )
 
@@ -303,6 +311,21 @@ class World:
             machine.name == broker and not machine.is_sync and machine.last_power_cut >= since
             for machine in self.brokers
         )
+
+    def _note_ahead(self, machine: BrokerMachine) -> None:
+        """Members that were shown what is now lost stand beyond the end of its queue, and may miss what comes
+        to the same offsets before they ask again."""
+        assert machine.broker is not None
+        self._seen |= {(READERS, *place[:2]): place[2] for place in sorted(self.history.given)}
+        for (group, queue_of, queue_id), last in self._seen.items():
+            topic, _, name = queue_of.partition("@")
+            if name == machine.name and last >= machine.broker.store.max_offset(topic, queue_id):
+                self._unsaved.add((group, queue_of, queue_id))
+
+    def saw(self, group: str, place: Place) -> None:
+        """A member of `group` was given the message at `place`."""
+        queue = (group, *place[:2])
+        self._seen[queue] = max(self._seen.get(queue, 0), place[2])
 
     def _note_unsaved(self, machine: BrokerMachine, *, is_again: bool) -> None:
         """A group that never had its place saved may be beyond the end of a queue and nobody knows: what
@@ -392,7 +415,7 @@ class World:
         offsets: dict[Queue, int] = {}
         for machine in self.brokers:
             offsets.update(self._offsets(machine))
-        self.found += faults(self.history, stored, offsets, has_gaps=bool(self.lost_by_async))
+        self.found += faults(self.history, stored, offsets, has_gaps=bool(self.lost_power))
         self.found += self._unhandled(stored)
         self._check_figures(stored)
         handled = sum(len(each) for each in self.history.handled.values())

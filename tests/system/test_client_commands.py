@@ -180,7 +180,12 @@ def test_tail_shows_messages_as_they_come_and_ends_with_ctrl_c(
     capsys: pytest.CaptureFixture[str], broker: kourou.LocalBroker, tmp_path: Path
 ) -> None:
     command(capsys, "topic", "create", "live")
-    arguments = [sys.executable, "-c", "from kourou.cli.main import main; main()", "message", "tail", "live"]
+    # Whoever is started in the background of a shell ignores SIGINT, and so do the programs it starts.
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from kourou.cli.main import main; main()"
+    )
+    arguments = [sys.executable, "-c", program, "message", "tail", "live"]
     printed = tmp_path / "printed"
     with printed.open("wb") as output:
         watching = subprocess.Popen(arguments, stdout=output, stderr=subprocess.PIPE, text=True)

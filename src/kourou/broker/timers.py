@@ -15,6 +15,7 @@ back.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from array import array
 from collections import deque
@@ -197,6 +198,10 @@ class Timers:
                 break
             self._index(entries, done)
         self._indexed = most
+        if self._saved is None:
+            # From now on a missing file was taken away. One that was never written says nothing of what is due.
+            with contextlib.suppress(Busy):  # a full disk: a start goes on, and `save` will be called again
+                self.save()
         if len(self._pending):
             logger.info("%d timed messages wait", len(self._pending))
 
