@@ -19,7 +19,11 @@ PROGRAM = "import sys; from kourou.cli.main import main; sys.argv[0] = 'kourou';
 
 
 def kourou(
-    *arguments: str | Path, folder: Path, program: str = PROGRAM, environment: Mapping[str, str] | None = None
+    *arguments: str | Path,
+    folder: Path,
+    program: str = PROGRAM,
+    environment: Mapping[str, str] | None = None,
+    seconds: float = SECONDS_MAX,
 ) -> subprocess.CompletedProcess[str]:
     """Run one command to its end, in `folder`."""
     return subprocess.run(
@@ -29,7 +33,7 @@ def kourou(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=SECONDS_MAX,
+        timeout=seconds,
         check=False,
     )
 

@@ -3,8 +3,7 @@
     python -m tests.chaos.mutations                      every mutation, the test that caught it, and how soon
     KOUROU_MUTATION=name python -m pytest -p tests.chaos.mutations …      any tests, with the fault in place
 
-Each takes away one thing that the broker's promises rest on. Those of a replicated broker (an answer before
-the replica's, the offsets of an old primary) and of secrets come with these parts.
+Each takes away one thing that the broker's promises rest on.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 VARIABLE = "KOUROU_MUTATION"
 POWER_CUTS = "tests/chaos/test_power_cuts.py"
 BIT_ROT = "tests/chaos/test_bit_rot.py"
+PAIRS = "tests/unit/replication/test_pair.py"
 SECONDS_MAX = 300
 
 
@@ -183,7 +183,89 @@ def gaps_when_a_file_cannot_be_removed() -> None:
     _put(Retention, "_queue_files_removed", forget)
 
 
+def ack_before_the_slave() -> None:
+    from kourou.store.flush import tell_group
+    from kourou.store.replica_wait import ReplicaWait
+
+    def hold(self: ReplicaWait, end: int, members: Any, status: Any) -> None:
+        tell_group(end, members, status)
+
+    _put(ReplicaWait, "hold", hold)
+
+
+def show_before_the_slave() -> None:
+    from kourou.store.replica_wait import ReplicaWait
+
+    wrote = ReplicaWait.wrote
+
+    def at_once(self: ReplicaWait, end: int) -> None:
+        wrote(self, end)
+        self._pass(end, is_replicated=True)
+
+    _put(ReplicaWait, "wrote", at_once)
+
+
+def slave_acks_before_its_disk() -> None:
+    from kourou.store.store import Store
+
+    _put(Store, "durable", property(lambda self: self.wrote))
+
+
+def old_offsets_win() -> None:
+    from kourou.broker.offsets import CommittedOffsets
+
+    def merge(self: CommittedOffsets, theirs: Any, epoch: int) -> list[Any]:
+        self._kept.offset_table = self._table = {key: dict(queues) for key, queues in theirs.items()}
+        return []
+
+    _put(CommittedOffsets, "merge", merge)
+
+
+def any_acknowledgement_is_believed() -> None:
+    from kourou.replication.link import Link
+
+    def report(self: Link, data: bytes) -> None:
+        said = self._reports.feed(data)
+        if said is not None:
+            self.acked = said[-1]
+            self._listener.acknowledged(self)
+
+    _put(Link, "_report", report)
+
+
+def diverged_ends_are_kept_in_the_log() -> None:
+    from kourou.replication.replica import Replica
+
+    def search(self: Replica, master: Any) -> Any:
+        store = self._store
+        self.follower()
+
+        def nothing_asked() -> Any:
+            yield []
+            return store.wrote
+
+        return nothing_asked() if store.file_places else None
+
+    _put(Replica, "search", search)
+
+
 MUTATIONS = {
+    "ack-before-the-slave": Mutation(
+        "a sync master answers before its slave has it", (PAIRS,), ack_before_the_slave
+    ),
+    "show-before-the-slave": Mutation(
+        "readers see what only the master has", (PAIRS,), show_before_the_slave
+    ),
+    "slave-acks-before-its-disk": Mutation(
+        "a slave under SYNC_FLUSH acknowledges what is only in memory", (PAIRS,), slave_acks_before_its_disk
+    ),
+    "old-offsets-win": Mutation("a returning master's old offsets win", (PAIRS,), old_offsets_win),
+    "any-ack-is-believed": Mutation(
+        "acknowledgements are not held against what was sent", (PAIRS,), any_acknowledgement_is_believed
+    ),
+    "diverged-ends-stay": Mutation(
+        "a slave goes on behind what its master never had", (PAIRS,), diverged_ends_are_kept_in_the_log
+    ),
     "no-fdatasync": Mutation("fdatasync is left out", (POWER_CUTS,), no_fdatasync),
     "ack-before-flush": Mutation("acknowledged before the flush is over", (POWER_CUTS,), ack_before_flush),
     "dispatch-before-flush": Mutation(

@@ -3,6 +3,7 @@
     python cpp_client.py produce NAMESERVER GROUP TOPIC COUNT
     python cpp_client.py push    NAMESERVER GROUP TOPIC COUNT SECONDS
     python cpp_client.py pull    NAMESERVER GROUP TOPIC COUNT SECONDS
+    python cpp_client.py keep-on NAMESERVER GROUP TOPIC COUNT SECONDS     sends, whatever fails
 
 A programme of its own because the client is a native library with threads: whoever runs it gives it a time
 limit and a HOME it may write its logs to (see stock_clients.py).
@@ -63,6 +64,24 @@ def produce(name_server: str, group: str, topic: str, count: int) -> None:
     for _ in range(waiting):
         answered.acquire(timeout=10)
     time.sleep(0.5)  # nothing answers a one-way send: give the bytes time to leave
+    producer.shutdown()
+
+
+def keep_on(name_server: str, group: str, topic: str, count: int, seconds: float) -> None:
+    """Send, whatever fails, for so long; every send is told with the time it ended."""
+    producer = Producer(group, timeout=3_000)
+    producer.set_namesrv_addr(name_server)
+    producer.start()
+    deadline = time.time() + seconds
+    n = 0
+    while time.time() < deadline and n < count:
+        n += 1
+        try:
+            result = producer.send_sync(_message(topic, n))
+            tell("sent", number=n, status=int(result.status), at=time.time())
+        except Exception as error:
+            tell("failed", number=n, error=str(error), at=time.time())
+        time.sleep(0.1)
     producer.shutdown()
 
 
@@ -136,6 +155,8 @@ if __name__ == "__main__":
     if verb == "produce":
         produce(name_server, group, topic, int(count))
     else:
-        {"push": push, "pull": pull}[verb](name_server, group, topic, int(count), float(rest[0]))
+        {"push": push, "pull": pull, "keep-on": keep_on}[verb](
+            name_server, group, topic, int(count), float(rest[0])
+        )
     tell("done")
     os._exit(0)  # the library's own threads and destructors may hang or crash on a normal exit

@@ -180,8 +180,8 @@ class Signed(kourou.Credentials):
 
     codes: list[int]
 
-    def sign(self, command: Command) -> None:
-        super().sign(command)
+    def sign(self, command: Command, signed_ms: int | None = None) -> None:
+        super().sign(command, signed_ms)
         self.codes.append(command.code)
 
 

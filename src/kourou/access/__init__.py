@@ -1,1 +1,1 @@
-"""Who may do what: signatures of requests. Knows no socket."""
+"""Who may do what: signatures, accounts, rules, and the decision about a request. Knows no socket."""

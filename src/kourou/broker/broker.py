@@ -19,7 +19,31 @@ from kourou.broker.advertised import Advertised
 from kourou.broker.background import BackgroundThread
 from kourou.broker.config import BrokerConfig
 from kourou.broker.delays import Delays
+from kourou.broker.expansion import Expander
+from kourou.broker.exporter_names import ExporterNames
 from kourou.broker.groups import Groups
+from kourou.broker.handlers.admin_clients import (
+    AllProducersHandler,
+    ConsumerStatusHandler,
+    DirectConsumptionHandler,
+    RunningInfoHandler,
+)
+from kourou.broker.handlers.admin_config import GetConfigHandler, UpdateConfigHandler
+from kourou.broker.handlers.admin_groups import (
+    BrokerConsumeStatsHandler,
+    CloneOffsetsHandler,
+    CorrectionHandler,
+    GroupForbiddenHandler,
+    RequestModeHandler,
+    SaveGroupsHandler,
+    SubscriptionHandler,
+    TimeSpanHandler,
+    TopicsOfGroupHandler,
+)
+from kourou.broker.handlers.admin_replicas import HaStatusHandler
+from kourou.broker.handlers.admin_stats import BrokerStatsHandler
+from kourou.broker.handlers.admin_topics import CreateTopicsHandler, SystemTopicsHandler
+from kourou.broker.handlers.bulk_pull import BulkPullHandler
 from kourou.broker.handlers.cleaning import (
     CleanLogHandler,
     CleanQueuesHandler,
@@ -48,6 +72,7 @@ from kourou.broker.handlers.groups import (
 )
 from kourou.broker.handlers.later import DelayOffsetsHandler, TimerCheckpointHandler, TimerMetricsHandler
 from kourou.broker.handlers.locks import LockHandler, UnlockHandler
+from kourou.broker.handlers.masters_only import masters_only
 from kourou.broker.handlers.offsets import (
     EarliestTimeHandler,
     MaxOffsetHandler,
@@ -64,38 +89,68 @@ from kourou.broker.handlers.reply import ReplyHandler
 from kourou.broker.handlers.send import SendHandler
 from kourou.broker.handlers.send_back import SendBackHandler
 from kourou.broker.handlers.send_run import RUN_KEY, SendRunHandler
+from kourou.broker.handlers.staging import (
+    AbortStagedHandler,
+    CapabilitiesHandler,
+    CommitStagedHandler,
+    StagedStateHandler,
+    StageHandler,
+)
+from kourou.broker.handlers.switching import (
+    ReplicaSetHandler,
+    ReplicaSetStateHandler,
+    StopHandler,
+    SwitchHandler,
+)
 from kourou.broker.handlers.topics import CreateTopicHandler
 from kourou.broker.handlers.transactions import EndTransactionHandler, ResumeCheckHandler
+from kourou.broker.lag import Lags
 from kourou.broker.later import Later
 from kourou.broker.locks import QueueLocks
 from kourou.broker.long_poll import LongPoll
 from kourou.broker.members import Members
+from kourou.broker.metrics import BrokerMetrics
 from kourou.broker.offsets import CommittedOffsets
+from kourou.broker.own_config import OwnConfig
 from kourou.broker.rates import Rates
 from kourou.broker.registration import Registration
+from kourou.broker.replica_metadata import ReplicaMetadata
+from kourou.broker.replicating import Duties, Replicating
 from kourou.broker.retries import Retries
+from kourou.broker.role import BrokerRole
+from kourou.broker.sequences import Sequences
+from kourou.broker.spans import Spans
 from kourou.broker.state_file import StateFile
 from kourou.broker.stats import Stats
+from kourou.broker.switching import Roles, Switching
 from kourou.broker.timers import Timers
 from kourou.broker.topics import Topics
 from kourou.broker.transactions import Transactions
+from kourou.broker.twins import refuse_a_twin
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, Timer
 from kourou.doors.files import Files, make_lasting_folder
 from kourou.doors.network import Network
 from kourou.errors import Busy, ConfigError, DiskFault, StoreError
-from kourou.protocol.bodies import PERM_WRITE
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.message_id import UniqueIds
+from kourou.remoting.access import Access
+from kourou.remoting.access_handlers import access_handlers
 from kourou.remoting.answer import Handler, RunHandler
 from kourou.remoting.client import Client
+from kourou.remoting.latency import Latencies
+from kourou.remoting.metrics_pages import MetricsPages
 from kourou.remoting.server import Server
 from kourou.remoting.tick import Tick
+from kourou.replication.status import HaStatus
 from kourou.store.flush import Background
 from kourou.store.store import Store
 
 FAST_PORT_BELOW: Final = 2
 FREE_PORT_TRIES: Final = 50
+ELECTION_RETRY_SECONDS_MAX: Final = 0.3
+RETRY_SECONDS_MAX: Final = 2.0
+"""Until a name server is tried again that could not be reached."""
 READERS_BACK_SECONDS: Final = 120.0
 """Whoever was reading when the broker crashed reads again by then, or is no longer there."""
 
@@ -116,6 +171,7 @@ class Broker:
         process_id: int,
         tick: Tick | None = None,
         background: Background | None = None,
+        access: Access | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config
@@ -134,6 +190,7 @@ class Broker:
 
         self._files = files
         self._config_folder = folder = f"{config.store_path}/config"
+        self.access = access or Access(config, folder=folder, files=files, clock=clock, chance=chance)
         self.store = Store(
             config.store(),
             files=files,
@@ -154,6 +211,9 @@ class Broker:
         self.long_poll = LongPoll(clock)
         self.stats = Stats()
         self.rates = Rates(self.stats, clock)
+        self.spans = Spans(self.stats, clock, config.cluster_name)
+        self.own_config = OwnConfig(config, self.store.config, clock)
+        self.own_config.on_change(self._settings_changed)
         self.delays = Delays(
             config.delay_levels_ms,
             store=self.store,
@@ -184,10 +244,56 @@ class Broker:
             clock=clock,
             placed=self.later.redirect,
         )
-        self._client = Client(network=network, clock=clock, tls=config.client_tls(), chance=chance)
-        self.registration = Registration(
-            config, self.topics, self._client, clock, lambda: self._advertised.address
+        self._client = Client(
+            network=network,
+            clock=clock,
+            tls=config.client_tls(),
+            chance=chance,
+            sign=self.access.sign,
+            retry_seconds_max=RETRY_SECONDS_MAX,
         )
+        self.role = BrokerRole(
+            config.broker_role,
+            config.broker_id,
+            StateFile(files, f"{folder}/term.json"),
+            is_elected=bool(config.election_members),
+        )
+        self.registration = Registration(
+            config,
+            self.topics,
+            self._client,
+            clock,
+            lambda: self._advertised.address,
+            role=self.role,
+            ha_address=lambda: self.replicating.ha_address,
+        )
+        self.replicating = Replicating(
+            config,
+            self.role,
+            store=self.store,
+            topics=self.topics,
+            offsets=self.offsets,
+            metadata=ReplicaMetadata(
+                self.role,
+                topics=self.topics,
+                groups=self.groups,
+                offsets=self.offsets,
+                delays=self.delays,
+                timers=self.timers,
+                store=self.store,
+            ),
+            registration=self.registration,
+            client=self._client,
+            network=network,
+            files=files,
+            clock=clock,
+            chance=chance,
+            member=lambda: self._advertised.address,
+            duties=Duties(self._load_duties, self._start_duties, self._stop_duties, self._save_duties),
+        )
+        self.switching = self._make_switching(chance)
+        self.is_asked_to_stop = False
+        """Somebody wants this process to end; whoever runs it looks."""
         self._address_list = self._make_address_list()
         unique_ids = UniqueIds(self._advertised.packed[:-4], process_id, chance.getrandbits(32))
         send = SendHandler(
@@ -202,6 +308,20 @@ class Broker:
             later=self.later,
             retries=self.retries,
         )
+        self.sequences = Sequences(
+            config,
+            store=self.store,
+            topics=self.topics,
+            advertised=self._advertised,
+            clock=clock,
+            expander=Expander(
+                store=self.store,
+                stats=self.stats,
+                clock=clock,
+                stored_properties=send.stored_properties,
+                placed=self.later.redirect,
+            ),
+        )
         send_run = SendRunHandler(send, self.topics, self.store, self.stats, self._advertised)
         pull = PullHandler(
             config,
@@ -213,12 +333,45 @@ class Broker:
             long_poll=self.long_poll,
             stats=self.stats,
             clock=clock,
+            standing=self.replicating,
+        )
+        self.lags = Lags(
+            topics=self.topics,
+            groups=self.groups,
+            members=self.members,
+            offsets=self.offsets,
+            store=self.store,
+            clock=clock,
+        )
+        self._latencies = Latencies(clock)
+        self.metrics = BrokerMetrics(
+            config,
+            topics=self.topics,
+            groups=self.groups,
+            members=self.members,
+            store=self.store,
+            stats=self.stats,
+            timers=self.timers,
+            transactions=self.transactions,
+            lags=self.lags,
+            access=self.access,
+            servers=lambda: self._servers,
+            latencies=self._latencies,
+            clock=clock,
+        )
+        self.metrics.links = lambda: self.replicating.status().links
+        self.pages = MetricsPages(
+            config,
+            figures=self.metrics,
+            exporter_figures=ExporterNames(self.metrics, self.rates, self.topics, self.store),
+            unhealthy=lambda: self.store.failed,
+            not_ready=lambda: None if self._servers else "it does not listen",
+            network=network,
+            clock=clock,
         )
         pulls = PullRunHandler(pull, self.offsets, self.store, self.stats)
-        self._handlers = self._table(send, pull)
-        self._run_handlers: dict[bytes, RunHandler] = {PULL_RUN_KEY: pulls}
-        if config.permission & PERM_WRITE:
-            self._run_handlers[RUN_KEY] = send_run
+        self._handlers = masters_only(self._table(send, pull), self.role, config.broker_name)
+        self._run_handlers: dict[bytes, RunHandler] = {PULL_RUN_KEY: pulls, RUN_KEY: send_run}
 
     def _table(self, send: SendHandler, pull: PullHandler) -> Mapping[int, Handler]:
         """All we serve."""
@@ -244,7 +397,7 @@ class Broker:
             RequestCode.GET_MIN_OFFSET: MinOffsetHandler(self.store),
             RequestCode.GET_EARLIEST_MSG_STORETIME: EarliestTimeHandler(self.store),
             RequestCode.QUERY_MESSAGE: QueryMessageHandler(self.store),
-            RequestCode.VIEW_MESSAGE_BY_ID: ViewMessageHandler(self.store),
+            RequestCode.VIEW_MESSAGE_BY_ID: ViewMessageHandler(self.store, self.access.require),
             RequestCode.QUERY_CONSUME_QUEUE: QueryConsumeQueueHandler(self.store, self.members),
             RequestCode.CHECK_CLIENT_CONFIG: CheckClientHandler(self.config),
             RequestCode.HEART_BEAT: HeartbeatHandler(self.members, self.groups, self.topics, self._clock),
@@ -259,6 +412,7 @@ class Broker:
                 store=self.store,
                 stats=self.stats,
                 advertised=self._advertised,
+                require=self.access.require,
             ),
             RequestCode.RECALL_MESSAGE: RecallHandler(
                 self.config,
@@ -274,7 +428,35 @@ class Broker:
             RequestCode.SEND_REPLY_MESSAGE_V2: reply,
             RequestCode.LOCK_BATCH_MQ: LockHandler(self.locks, self.members, self.topics),
             RequestCode.UNLOCK_BATCH_MQ: UnlockHandler(self.locks, self.members),
+            **self._of_our_own(pull),
             **self._for_operators(),
+            **access_handlers(
+                self.access,
+                name=self.config.broker_name,
+                cluster=self.config.cluster_name,
+                address=lambda: self._advertised.address,
+            ),
+        }
+
+    def _of_our_own(self, pull: PullHandler) -> Mapping[int, Handler]:
+        """What Apache's brokers do not know."""
+        return {
+            RequestCode.KOUROU_CAPABILITIES: CapabilitiesHandler(self.config),
+            RequestCode.KOUROU_BULK_PULL: BulkPullHandler(pull, self.store, self.stats),
+            RequestCode.KOUROU_STAGE: StageHandler(self.sequences),
+            RequestCode.KOUROU_COMMIT_STAGED: CommitStagedHandler(self.sequences),
+            RequestCode.KOUROU_ABORT_STAGED: AbortStagedHandler(self.sequences),
+            RequestCode.KOUROU_STAGED_STATE: StagedStateHandler(self.sequences),
+            RequestCode.KOUROU_REPLICA_SET: ReplicaSetHandler(self.switching),
+            RequestCode.KOUROU_REPLICA_SET_STATE: ReplicaSetStateHandler(self.switching, self.replicating),
+            RequestCode.KOUROU_SWITCH: SwitchHandler(
+                self.switching,
+                replicating=self.replicating,
+                role=self.role,
+                store=self.store,
+                clock=self._clock,
+            ),
+            RequestCode.KOUROU_STOP: StopHandler(self._asked_to_stop),
         }
 
     def _for_operators(self) -> Mapping[int, Handler]:
@@ -316,6 +498,46 @@ class Broker:
                 store=self.store,
                 rates=self.rates,
             ),
+            RequestCode.GET_BROKER_CONFIG: GetConfigHandler(self.own_config),
+            RequestCode.UPDATE_BROKER_CONFIG: UpdateConfigHandler(self.own_config),
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: CreateTopicsHandler(self.topics, self.registration),
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: SystemTopicsHandler(self.topics),
+            RequestCode.VIEW_BROKER_STATS_DATA: BrokerStatsHandler(self.spans),
+            RequestCode.GET_BROKER_HA_STATUS: HaStatusHandler(
+                self.replicating.status, lambda: self.role.is_master
+            ),
+            RequestCode.GET_CONSUMER_RUNNING_INFO: RunningInfoHandler(self.members),
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: DirectConsumptionHandler(
+                self.config,
+                members=self.members,
+                topics=self.topics,
+                groups=self.groups,
+                store=self.store,
+            ),
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: ConsumerStatusHandler(self.members),
+            RequestCode.GET_ALL_PRODUCER_INFO: AllProducersHandler(self.members, self._clock),
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: SaveGroupsHandler(self.groups),
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: TopicsOfGroupHandler(self.offsets),
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: SubscriptionHandler(self.members),
+            RequestCode.QUERY_CONSUME_TIME_SPAN: TimeSpanHandler(
+                self.config, self.topics, self.offsets, self.store, self._clock
+            ),
+            RequestCode.QUERY_CORRECTION_OFFSET: CorrectionHandler(self.offsets, self.store),
+            RequestCode.CLONE_GROUP_OFFSET: CloneOffsetsHandler(
+                self.topics, self.groups, self.members, self.offsets
+            ),
+            RequestCode.GET_BROKER_CONSUME_STATS: BrokerConsumeStatsHandler(
+                self.config,
+                topics=self.topics,
+                groups=self.groups,
+                members=self.members,
+                offsets=self.offsets,
+                store=self.store,
+                rates=self.rates,
+                advertised=self._advertised,
+            ),
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: GroupForbiddenHandler(self.groups),
+            RequestCode.SET_MESSAGE_REQUEST_MODE: RequestModeHandler(self.groups),
             RequestCode.RESUME_CHECK_HALF_MESSAGE: ResumeCheckHandler(self.transactions),
             RequestCode.GET_ALL_DELAY_OFFSET: DelayOffsetsHandler(self.delays),
             RequestCode.GET_TIMER_CHECK_POINT: TimerCheckpointHandler(self.config, self.timers),
@@ -334,6 +556,15 @@ class Broker:
                 clock=self._clock,
             ),
         }
+
+    def _settings_changed(self) -> None:
+        """An operator changed some: whoever made something of them makes it anew."""
+        config = self.config
+        self.topics.settings_changed()
+        self.transactions.settings_changed()
+        self.members.settings_changed(
+            notify=config.notify_members_changed, refuse_different=config.refuse_different_subscriptions
+        )
 
     @property
     def address(self) -> str:
@@ -354,62 +585,131 @@ class Broker:
         try:
             self.store.open()
             make_lasting_folder(self._files, self._config_folder)
+            self.access.load()
             self.topics.load()
             self.groups.load()
             self.offsets.load()
             if self.store.was_unclean:
                 self.offsets.after_crash(self.store.max_offset)
-            self.delays.load()
-            self.timers.load()
-            self.transactions.load()
+            self.replicating.load()
             self._is_loaded = True
             self.store.on_dispatch(lambda new: self.long_poll.wake(new.topic, new.queue_id))
             await self._listen()
+            await self.pages.start()
+            await self.replicating.listen(self._servers[0].port)
+            if not self.config.election_members:
+                await refuse_a_twin(
+                    self._client,
+                    self.registration.name_servers,
+                    self.config.broker_name,
+                    self.role.broker_id,
+                    self.address,
+                )
+            if self.switching is not None:
+                self.role.slave_id = self.switching.own_id(self.address)
+                self.store.gate = self.switching.why_not
         except BaseException as error:
             await self._close()
             if isinstance(error, OSError):
                 raise _unusable(self.config.store_path, error) from None
             raise
+        self.access.start()
         self.long_poll.start()
         self.members.start()
-        self.transactions.start()
         self.rates.start()
-        self.delays.start()
-        self.timers.start()
+        self.spans.start()
+        self.replicating.start()
         self._timers = [
             self._clock.every(self.config.offsets_save_interval_ms / 1000, self._save_offsets_later),
-            self._clock.every(self.config.delay_offsets_save_interval_ms / 1000, self._save_deliveries),
+            self._clock.every(self.config.delay_offsets_save_interval_ms / 1000, self._save_deliveries_now),
             self._clock.later(READERS_BACK_SECONDS, self.offsets.forget_crash),
         ]
         if self._address_list is not None:
             self._address_list.start()
         await self.registration.start()
+        if self.switching is not None:
+            self.switching.start(self.address, self.ha_address)
+
+    # One log on several machines (`replicating.py`).
+
+    @property
+    def ha_address(self) -> str:
+        """Where slaves connect, as the name servers are told."""
+        return self.replicating.ha_address
+
+    def ha_status(self) -> HaStatus:
+        """How replication stands."""
+        return self.replicating.status()
+
+    async def become_master(self, term: int | None = None, role: str | None = None) -> None:
+        """Take messages, in `term` (the next one when not given)."""
+        await self.replicating.become_master(term, role)
+
+    async def become_slave(
+        self, term: int | None = None, master_address: str | None = None, ha_address: str | None = None
+    ) -> None:
+        """Follow the master that is named; by default the one name servers know."""
+        await self.replicating.become_slave(term, master_address, ha_address)
+
+    async def become_idle(self, term: int | None = None) -> None:
+        """Take no messages and follow nobody."""
+        await self.replicating.become_idle(term)
 
     async def stop(self) -> None:
         """Stop serving; when it returns, everything acknowledged is on disk."""
         if self._address_list is not None:
             self._address_list.stop()
+        if self.switching is not None:
+            await self.switching.stop()
         await self.registration.stop()
         for timer in self._timers:
             timer.cancel()
-        self.transactions.stop()
+        self.replicating.stop()
         self.rates.stop()
-        self.delays.stop()
-        self.timers.stop()
+        self.spans.stop()
         self.members.stop()
+        self.access.stop()
         self.long_poll.stop()
         await self._close()
 
+    # What only a master does.
+
+    def _load_duties(self) -> None:
+        self.delays.load()
+        self.timers.load()
+        self.transactions.load()
+        self.sequences.load()
+
+    def _start_duties(self) -> None:
+        self.transactions.start()
+        self.sequences.start()
+        self.delays.start()
+        self.timers.start()
+
+    def _stop_duties(self) -> None:
+        self.transactions.stop()
+        self.sequences.stop()
+        self.delays.stop()
+        self.timers.stop()
+
+    def _save_duties(self) -> None:
+        self._save_deliveries()
+        self._save_pending()
+
     async def _close(self) -> None:
+        await self.pages.stop()
         servers, self._servers = self._servers, []
         await asyncio.gather(*(server.stop() for server in servers))
         await self._client.close()
         if self._is_loaded:
             self._save_offsets()
             self.store.sync()  # what counts as delivered must be on the disk
-            self._save_deliveries()
-            self._save_pending()
+            if self.role.is_master:
+                self._save_duties()
+        await self.replicating.close()
         self.store.close()
+        if self.switching is not None and self._is_loaded:
+            self.switching.stopped_cleanly()
         if self._thread is not None:
             self._thread.close()
 
@@ -444,16 +744,23 @@ class Broker:
 
     async def _serve(self, port: int, name: str) -> None:
         server = Server(
-            self._handlers,
+            self.access.handlers(self._watched(self._handlers)),
             self.config.server(port),
             network=self._network,
             clock=self._clock,
             tick=self._tick,
             name=name,
-            run_handlers=self._run_handlers,
+            run_handlers=self.access.run_handlers(self._watched_runs(self._run_handlers)),
         )
         await server.start()
         self._servers.append(server)
+
+    def _watched(self, handlers: Mapping[int, Handler]) -> Mapping[int, Handler]:
+        """With a watch on them, where somebody looks at it."""
+        return self._latencies.handlers(handlers) if self.config.is_metered else handlers
+
+    def _watched_runs(self, run_handlers: Mapping[bytes, RunHandler]) -> Mapping[bytes, RunHandler]:
+        return self._latencies.run_handlers(run_handlers) if self.config.is_metered else run_handlers
 
     def _save_offsets_later(self) -> None:
         self.offsets.save_later(self._clock.now_ms(), self._background, self._offsets_not_saved)
@@ -467,6 +774,10 @@ class Broker:
     def _offsets_not_saved(self, error: BaseException) -> None:
         logger.error("consumer offsets are not saved: %s; trying again soon", error)
 
+    def _save_deliveries_now(self) -> None:
+        if self.role.is_master:
+            self._save_deliveries()
+
     def _save_deliveries(self) -> None:
         try:
             self.delays.save()
@@ -479,6 +790,43 @@ class Broker:
             self.timers.save_pending()
         except OSError as error:
             logger.error("the list of timed messages is not saved: %s; the next start takes longer", error)
+
+    def _asked_to_stop(self) -> None:
+        self.is_asked_to_stop = True
+
+    def _make_switching(self, chance: Chance) -> Switching | None:
+        """Our part in electing the master, where the replica set does."""
+        config = self.config
+        if not config.election_members:
+            return None
+        replicating = self.replicating
+        client = Client(
+            network=self._network,
+            clock=self._clock,
+            tls=config.client_tls(),
+            chance=chance,
+            sign=self.access.sign,
+            retry_seconds_max=ELECTION_RETRY_SECONDS_MAX,
+        )
+        return Switching(
+            config,
+            replica_set=f"{config.cluster_name}/{config.broker_name}",
+            secret=config.ha_secret,
+            flushes_at_once=config.flush_disk_type == "SYNC_FLUSH",
+            roles=Roles(
+                replicating.become_master,
+                replicating.become_slave,
+                replicating.become_idle,
+                self.store.refuse_appends,
+            ),
+            primary=replicating.primary,
+            replica=replicating.replica,
+            client=client,
+            files=self._files,
+            folder=self._config_folder,
+            clock=self._clock,
+            chance=chance,
+        )
 
     def _make_address_list(self) -> AddressList | None:
         config = self.config

@@ -12,25 +12,29 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from kourou.broker.apache_keys import APACHE_KEYS
+from kourou.broker.replication_settings import REPLICATION_KEYS, ReplicationSettings
+from kourou.broker.switching_settings import SWITCHING_KEYS, SwitchingSettings
 from kourou.doors.configuration import Fixed, Key, Kind, Vocabulary, one_of, text, whole_number, yes_no
 from kourou.errors import ConfigError
 from kourou.protocol.bodies import PERM_READ, PERM_WRITE
 from kourou.protocol.names import TOPIC_CHARACTERS_MAX, server_name_fault
-from kourou.remoting.address import is_ip_address, is_unspecified, parse_address
+from kourou.remoting.access_settings import ACCESS_KEYS, AccessSettings
+from kourou.remoting.address import is_ip_address, is_loopback, is_unspecified, parse_address
 from kourou.remoting.config import ClientTls, ServerConfig
-from kourou.remoting.listen_settings import LISTEN_KEYS, ListenSettings
+from kourou.remoting.listen_settings import LISTEN_KEYS
+from kourou.remoting.metrics_settings import METRICS_KEYS, MetricsSettings
+from kourou.replication.config import ReplicationConfig
 from kourou.store.config import DELAY_LEVELS_MS, StoreConfig
 
 DELAY_LEVELS_MAX: Final = 1_024
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(ListenSettings):
+class BrokerConfig(AccessSettings, MetricsSettings, ReplicationSettings, SwitchingSettings):
     """One broker's settings. Times are in the unit their key has in the original."""
 
     broker_name: str = "kourou"
     cluster_name: str = "DefaultCluster"
-    broker_id: int = 0
     advertised_host: str = ""
     """What clients are told, and every record holds; when nothing else is said, where it listens."""
     port: int = 10911
@@ -46,6 +50,7 @@ class BrokerConfig(ListenSettings):
     flush_least_pages: int = 4
     flush_thorough_interval_ms: int = 10_000
     sync_flush_timeout_ms: int = 5_000
+    write_stall_ms: int = 1_000
     message_bytes_max: int = 4 * 1024 * 1024
 
     permission: int = PERM_READ | PERM_WRITE
@@ -113,6 +118,8 @@ class BrokerConfig(ListenSettings):
 
     tls_to_others: bool = False
     """Talk TLS to name servers, as the peer that connects."""
+    use_tls: bool = False
+    """The same under the original's other name for it."""
     tls_others_trust: str = ""
     tls_others_verified: bool = True
     tls_own_certificate: str = ""
@@ -129,6 +136,10 @@ class BrokerConfig(ListenSettings):
         for address in self.name_servers:
             parse_address(address)
         self.check_exposure("bindAddress", self.host, "read and write messages")
+        self.check_metrics(self.insecure)
+        self.check_replication()
+        self.check_switching(self.broker_role)
+        self.replication()
         object.__setattr__(self, "advertised_host", self._address_to_advertise())
         if self.fast_port_enabled and 0 < self.port < 3:
             raise ConfigError(f"listenPort {self.port}: the fast port is two below it; use 3 or more")
@@ -151,7 +162,7 @@ class BrokerConfig(ListenSettings):
 
     def client_tls(self) -> ClientTls | None:
         """How to talk to name servers; None for plainly."""
-        if not self.tls_to_others:
+        if not (self.tls_to_others or self.use_tls):
             return None
         return ClientTls(
             trust=self.tls_others_trust or None,
@@ -173,6 +184,7 @@ class BrokerConfig(ListenSettings):
             flush_least_pages=self.flush_least_pages,
             flush_thorough_interval_ms=self.flush_thorough_interval_ms,
             sync_flush_timeout_ms=self.sync_flush_timeout_ms,
+            write_stall_ms=self.write_stall_ms,
             message_bytes_max=self.message_bytes_max,
             pull_messages_in_memory_max=self.pull_messages_max,
             pull_bytes_in_memory_max=self.pull_bytes_max,
@@ -190,6 +202,39 @@ class BrokerConfig(ListenSettings):
             index_slots=self.index_slots,
             index_entries=self.index_entries,
             index_matches_max=self.index_matches_max,
+        )
+
+    def replication(self) -> ReplicationConfig:
+        """The HA port's share of these settings. It is no back door: where strangers could reach it, it asks
+        for a secret, a certificate or known addresses, or listens on loopback only."""
+        tls = self.tls() if self.ha_tls else None
+        if self.ha_tls and tls is None:
+            raise ConfigError("haTls=true needs tls.server.mode, tls.server.certPath and tls.server.keyPath")
+        if self.ha_tls and self.client_tls() is None:
+            raise ConfigError("haTls=true needs tls.enable=true: a slave talks TLS to its master")
+        host = self.host.strip("[]")
+        asks = self.ha_secret or self.ha_allowed_peers or (tls is not None and tls.require_client_certificate)
+        is_safe = self.insecure or is_loopback(host) or bool(asks)
+        return ReplicationConfig(
+            cluster_name=self.cluster_name,
+            broker_name=self.broker_name,
+            host=host if is_safe else "127.0.0.1",
+            segment_bytes=self.segment_bytes,
+            in_sync_replicas=max(2, self.in_sync_replicas),
+            gap_bytes_max=self.ha_gap_bytes_max_of_old or self.ha_gap_bytes_max,
+            slave_timeout_ms=self.slave_timeout_ms,
+            heartbeat_ms=self.ha_heartbeat_ms,
+            silence_ms_max=self.ha_silence_ms_max,
+            batch_bytes=self.ha_batch_bytes,
+            flow_control=self.ha_flow_control,
+            bytes_a_second_max=self.ha_bytes_a_second_max,
+            links_max=self.ha_links_max,
+            allowed_peers=self.ha_allowed_peers,
+            secret=self.ha_secret,
+            tls=tls,
+            client_tls=self.client_tls() if self.ha_tls else None,
+            is_closed=self.is_access_controlled and not asks and not self.insecure,
+            is_strict=self.ha_hide_unreplicated,
         )
 
     def server(self, port: int) -> ServerConfig:
@@ -245,7 +290,10 @@ _NAME = text(f"1 to {TOPIC_CHARACTERS_MAX} of the characters ^[%|a-zA-Z0-9_-]+$"
 
 _KEYS: Final = (
     *LISTEN_KEYS,
+    *ACCESS_KEYS,
+    *METRICS_KEYS,
     Key("tls.enable", "tls_to_others", yes_no()),
+    Key("useTLS", "use_tls", yes_no()),
     Key("tls.client.trustCertPath", "tls_others_trust", text("a file")),
     Key("tls.client.authServer", "tls_others_verified", yes_no()),
     Key("tls.client.certPath", "tls_own_certificate", text("a file")),
@@ -253,7 +301,8 @@ _KEYS: Final = (
     Key("tls.client.keyPassword", "tls_own_key_password", text("a password"), secret=True),
     Key("brokerName", "broker_name", _NAME),
     Key("brokerClusterName", "cluster_name", _NAME),
-    Key("brokerId", "broker_id", whole_number(0, 0)),
+    *REPLICATION_KEYS,
+    *SWITCHING_KEYS,
     Key("brokerIP1", "advertised_host", text("the address clients are to connect to")),
     Key("fastPortEnable", "fast_port_enabled", yes_no()),
     Key(
@@ -272,52 +321,65 @@ _KEYS: Final = (
     Key("flushCommitLogLeastPages", "flush_least_pages", whole_number(0, 1 << 20)),
     Key("flushCommitLogThoroughInterval", "flush_thorough_interval_ms", _MILLISECONDS),
     Key("syncFlushTimeout", "sync_flush_timeout_ms", _MILLISECONDS),
+    Key("osPageCacheBusyTimeOutMills", "write_stall_ms", _MILLISECONDS),
     Key("maxMessageSize", "message_bytes_max", whole_number(1024, 15 * 1024 * 1024)),
-    Key("brokerPermission", "permission", whole_number(0, 7)),
+    Key("brokerPermission", "permission", whole_number(0, 7), remote=True),
     Key("regionId", "region", _NAME),
     Key("traceOn", "trace_on", yes_no()),
-    Key("autoCreateTopicEnable", "auto_create_topic", yes_no()),
-    Key("autoCreateSubscriptionGroup", "auto_create_group", yes_no()),
-    Key("autoCreatedTopicsMax", "auto_created_topics_max", whole_number(0, 1_000_000)),
-    Key("consumerGroupsMax", "groups_max", whole_number(1, 1_000_000)),
+    Key("autoCreateTopicEnable", "auto_create_topic", yes_no(), remote=True),
+    Key("autoCreateSubscriptionGroup", "auto_create_group", yes_no(), remote=True),
+    Key("autoCreatedTopicsMax", "auto_created_topics_max", whole_number(0, 1_000_000), remote=True),
+    Key("consumerGroupsMax", "groups_max", whole_number(1, 1_000_000), remote=True),
     Key("defaultTopicQueueNums", "default_topic_queues", whole_number(1, 1024)),
     Key("clusterTopicEnable", "cluster_topic", yes_no()),
     Key("brokerTopicEnable", "broker_topic", yes_no()),
     Key("traceTopicEnable", "trace_topic", yes_no()),
     Key("msgTraceTopicName", "trace_topic_name", _NAME),
-    Key("notifyConsumerIdsChangedEnable", "notify_members_changed", yes_no()),
+    Key("notifyConsumerIdsChangedEnable", "notify_members_changed", yes_no(), remote=True),
     Key("flushConsumerOffsetInterval", "offsets_save_interval_ms", _MILLISECONDS),
-    Key("rejectTransactionMessage", "reject_transactions", yes_no()),
-    Key("transactionTimeOut", "transaction_timeout_ms", _MILLISECONDS),
-    Key("transactionCheckInterval", "transaction_check_interval_ms", _MILLISECONDS),
-    Key("transactionCheckMax", "transaction_checks_max", whole_number(1, 1_000_000)),
-    Key("fileReservedTime", "file_reserved_hours", whole_number(1, 24 * 3650)),
-    Key("storeReplyMessageEnable", "store_replies", yes_no()),
-    Key("refuseDifferentSubscriptions", "refuse_different_subscriptions", yes_no()),
-    Key("useServerSideResetOffset", "server_side_reset", yes_no()),
+    Key("rejectTransactionMessage", "reject_transactions", yes_no(), remote=True),
+    Key("transactionTimeOut", "transaction_timeout_ms", _MILLISECONDS, remote=True),
+    Key("transactionCheckInterval", "transaction_check_interval_ms", _MILLISECONDS, remote=True),
+    Key("transactionCheckMax", "transaction_checks_max", whole_number(1, 1_000_000), remote=True),
+    Key("fileReservedTime", "file_reserved_hours", whole_number(1, 24 * 3650), remote=True),
+    Key("storeReplyMessageEnable", "store_replies", yes_no(), remote=True),
+    Key("refuseDifferentSubscriptions", "refuse_different_subscriptions", yes_no(), remote=True),
+    Key("useServerSideResetOffset", "server_side_reset", yes_no(), remote=True),
     Key("messageDelayLevel", "delay_levels_ms", _delays()),
     Key("flushDelayOffsetInterval", "delay_offsets_save_interval_ms", _MILLISECONDS),
     Key("timerWheelEnable", "timers_enabled", yes_no()),
-    Key("timerMaxDelaySec", "timer_seconds_max", whole_number(1, 366 * 24 * 3600)),
-    Key("recallMessageEnable", "recall_enabled", yes_no()),
-    Key("deleteWhen", "delete_hours", _hours()),
-    Key("diskMaxUsedSpaceRatio", "disk_max_used_percent", whole_number(10, 95)),
+    Key("timerMaxDelaySec", "timer_seconds_max", whole_number(1, 366 * 24 * 3600), remote=True),
+    Key("recallMessageEnable", "recall_enabled", yes_no(), remote=True),
+    Key("deleteWhen", "delete_hours", _hours(), remote=True),
+    Key("diskMaxUsedSpaceRatio", "disk_max_used_percent", whole_number(10, 95), remote=True),
     Key("diskSpaceCleanForciblyRatio", "disk_clean_forcibly_percent", whole_number(30, 85)),
     Key("diskSpaceWarningLevelRatio", "disk_warning_percent", whole_number(35, 100)),
     Key("cleanFileForciblyEnable", "clean_forcibly", yes_no()),
     Key("cleanResourceInterval", "clean_interval_ms", _MILLISECONDS),
-    Key("enablePropertyFilter", "property_filter", yes_no()),
-    Key("filterSupportRetry", "filter_retries", yes_no()),
+    Key("enablePropertyFilter", "property_filter", yes_no(), remote=True),
+    Key("filterSupportRetry", "filter_retries", yes_no(), remote=True),
     Key("messageIndexEnable", "index_enabled", yes_no()),
     Key("maxHashSlotNum", "index_slots", whole_number(1, 100_000_000)),
     Key("maxIndexNum", "index_entries", whole_number(2, 100_000_000)),
-    Key("maxMsgsNumBatch", "index_matches_max", whole_number(1, 1_000)),
+    Key("maxMsgsNumBatch", "index_matches_max", whole_number(1, 1_000), remote=True),
     Key("longPollingEnable", "long_polling", yes_no(), remote=True),
     Key("shortPollingTimeMills", "short_polling_ms", _MILLISECONDS, remote=True),
-    Key("maxTransferCountOnMessageInMemory", "pull_messages_max", whole_number(1, 65_536)),
-    Key("maxTransferBytesOnMessageInMemory", "pull_bytes_max", whole_number(1024, 8 * 1024 * 1024)),
-    Key("maxTransferCountOnMessageInDisk", "pull_messages_max_from_disk", whole_number(1, 65_536)),
-    Key("maxTransferBytesOnMessageInDisk", "pull_bytes_max_from_disk", whole_number(1024, 8 * 1024 * 1024)),
+    Key("maxTransferCountOnMessageInMemory", "pull_messages_max", whole_number(1, 65_536), remote=True),
+    Key(
+        "maxTransferBytesOnMessageInMemory",
+        "pull_bytes_max",
+        whole_number(1024, 8 * 1024 * 1024),
+        remote=True,
+    ),
+    Key(
+        "maxTransferCountOnMessageInDisk", "pull_messages_max_from_disk", whole_number(1, 65_536), remote=True
+    ),
+    Key(
+        "maxTransferBytesOnMessageInDisk",
+        "pull_bytes_max_from_disk",
+        whole_number(1024, 8 * 1024 * 1024),
+        remote=True,
+    ),
     Key("registerNameServerPeriod", "register_interval_ms", whole_number(10_000, 60_000)),
     Key("registerBrokerTimeoutMills", "register_timeout_ms", _MILLISECONDS),
     Key("forceRegister", "register_always", yes_no()),
@@ -331,17 +393,11 @@ _KEYS: Final = (
 )
 
 _FIXED: Final[Mapping[str, Fixed]] = {
-    "brokerRole": Fixed("ASYNC_MASTER", "this release keeps one copy of the log"),
     "enableDLegerCommitLog": Fixed("false", "DLedger logs have another format"),
     "enableControllerMode": Fixed("false", "there is no controller"),
     "enableLmq": Fixed("false", "light message queues are not served"),
     "enableConsumeQueueExt": Fixed("false", "extended consume queues are not written"),
     "storeType": Fixed("default", "RocksDB stores have another format"),
-    "aclEnable": Fixed(
-        "false", "this release does not check credentials; a broker that seems to would be worse"
-    ),
-    "authenticationEnabled": Fixed("false", "this release does not check credentials"),
-    "authorizationEnabled": Fixed("false", "this release does not check credentials"),
 }
 
 KEYS: Final = Vocabulary(

@@ -91,6 +91,7 @@ class Delays:
         self._kept = DelayOffsets()
         self._levels: dict[int, _Level] = {}
         self._is_running = False
+        self._is_listening = False
         self._complaints = Complaints(logger, clock)
 
     # ----------------------------------------------------------------------------------- putting to wait
@@ -109,14 +110,23 @@ class Delays:
     def load(self) -> None:
         """Read how far each level has come, and bring that into what the store has."""
         self._kept = self._file.load(DelayOffsets) or DelayOffsets()
+        self._levels = {}
         queues = self._store.topics().get(SCHEDULE_TOPIC, [])
         for number in range(1, max(len(self._delays_ms), *(queue_id + 1 for queue_id in queues), 0) + 1):
             self._level(number).next_offset = self._kept.offset_table.get(number, 0)
             self._correct(self._levels[number])
 
+    def take_over(self, offsets: DelayOffsets) -> None:
+        """Keep how far a master's levels are, for the day we take its place. Raises Busy, StoreError."""
+        if offsets.offset_table != self._kept.offset_table:
+            self._file.save(offsets)
+            self._kept = offsets
+
     def start(self) -> None:
         self._is_running = True
-        self._store.on_dispatch(self._on_new)
+        if not self._is_listening:
+            self._is_listening = True
+            self._store.on_dispatch(self._on_new)
         for level in self._levels.values():
             self._wake_in(level, 0)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Final
 
 from kourou.broker.config import BrokerConfig
 from kourou.broker.state_file import Defer, SaveSoon, StateFile
@@ -15,6 +16,9 @@ from kourou.errors import Busy, NotFound, Refused, StoreError
 from kourou.protocol.bodies import QUEUES_MAX, DataVersion, GroupTable, SubscriptionGroupConfig
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.names import SYSTEM_GROUPS, group_fault, printable
+
+FORBIDDEN_READ: Final = 1 << 2
+"""The bit of a topic's entry in the forbidden table, as the original numbers it."""
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +90,35 @@ class Groups:
         before = self._table.get(name)
         self._table[name] = group
         self._try_change(name, before)
+
+    def forbid(self, name: str, topic: str, is_forbidden: bool) -> None:
+        """Whether a group may read a topic, durably before it returns."""
+        self.named(name)
+        table = self._kept.forbidden_table
+        before = {group: dict(topics) for group, topics in table.items()}
+        bits = table.get(name, {}).get(topic, 0)
+        bits = bits | FORBIDDEN_READ if is_forbidden else bits & ~FORBIDDEN_READ
+        table.setdefault(name, {})[topic] = bits
+        if not bits:
+            del table[name][topic]
+        if not table[name]:
+            del table[name]
+        try:
+            self._changed()
+        except (Busy, StoreError):
+            self._kept.forbidden_table = before
+            raise
+
+    def is_forbidden(self, name: str, topic: str) -> bool:
+        """Whether an operator took the right to read this topic from the group."""
+        table = self._kept.forbidden_table
+        return bool(table) and table.get(name, {}).get(topic, 0) & FORBIDDEN_READ != 0
+
+    def replace(self, table: GroupTable) -> None:
+        """Have a master's groups instead of our own. Raises Busy, StoreError."""
+        if table.data_version != self._kept.data_version:
+            self._file.save(table)
+            self._kept, self._table = table, table.subscription_group_table
 
     def delete(self, name: str) -> bool:
         """Forget a group, durably before it returns; False when there is none."""

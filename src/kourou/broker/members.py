@@ -134,6 +134,11 @@ class Members:
         self._producers: dict[str, dict[Connection, Member]] = {}
         self._known: set[Connection] = set()
 
+    def settings_changed(self, *, notify: bool, refuse_different: bool) -> None:
+        """As they are now."""
+        self._notify = notify
+        self._refuse_different = refuse_different
+
     def start(self) -> None:
         self._scan = self._clock.every(SCAN_SECONDS, self.drop_silent)
 

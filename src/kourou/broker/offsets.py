@@ -8,6 +8,10 @@ overwrites, also backwards: that is how a consumer goes back.
 An operator may reset a group. Its offset is the new one at once; whoever is consuming there hears of it with
 its next pull, and until then commits nothing, since that would be from before.
 
+A slave has its master's offsets. What consumers commit here while that one is away counts, too, until the
+master knows it: of two, the higher one. The state version of the table is the term of the replica set it was
+made in: a table of an earlier term, of a master that came back, is not taken at all.
+
 A power cut may take the end of a queue that its readers have seen, and new messages then get the offsets of
 those that are lost. So after a stop that was none (`after_crash`) no offset is beyond the end that was found,
 and a group which goes on reading beyond it is told to go on there: it has not seen what is there now.
@@ -16,7 +20,9 @@ and a group which goes on reading beyond it is told to go on there: it has not s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from kourou.broker.state_file import StateFile
 from kourou.errors import Busy, StoreError
@@ -34,11 +40,13 @@ class CommittedOffsets:
         self._kept = ConsumerOffsets()
         self._table = self._kept.offset_table
         self._dirty = False
+        self._state_version = 0
         self._resets: dict[tuple[str, str, int], int] = {}  # (group, topic, queue) -> where to go on
         self._pulled: dict[tuple[str, str, int], int] = {}
         self._found_ends: dict[
             tuple[str, str, int], int
         ] = {}  # of queues the group has not read since a crash
+        self._taken_here: dict[tuple[str, int], None] | None = None  # of a slave: "topic@group", queue id
 
     def load(self) -> None:
         self._kept = self._file.load(ConsumerOffsets) or ConsumerOffsets()
@@ -63,6 +71,45 @@ class CommittedOffsets:
         """Whoever was reading then has come back by now."""
         self._found_ends.clear()
 
+    # ----------------------------------------------------------------------------------- a slave's offsets
+
+    def begin_term(self, term: int, *, is_slave: bool) -> None:
+        """From now on it is this term; a slave remembers what is committed here, and not at its master."""
+        self._taken_here = {} if is_slave else None
+        self._state_version = term
+        self._dirty = True
+
+    @property
+    def epoch(self) -> int:
+        """The term in which the table was made."""
+        version = self._kept.data_version
+        return max(self._state_version, version.state_version if isinstance(version, DataVersion) else 0)
+
+    def merge(self, theirs: Mapping[str, Mapping[int, int]], epoch: int) -> list[tuple[str, str, int, int]]:
+        """Take a master's offsets; returns what was committed here and is further, as (group, topic, queue,
+        offset). Of an earlier term nothing is taken."""
+        if epoch < self.epoch:
+            logger.warning("offsets of term %d are not taken: this is term %d", epoch, self.epoch)
+            return []
+        taken_here = self._taken_here or {}
+        ahead = []
+        for place in list(taken_here):
+            key, queue_id = place
+            ours = self._table.get(key, {}).get(queue_id, -1)
+            if ours > theirs.get(key, {}).get(queue_id, -1):
+                topic, _, group = key.partition("@")
+                ahead.append((group, topic, queue_id, ours))
+            else:
+                del taken_here[place]
+        merged = {key: dict(queues) for key, queues in theirs.items()}
+        for group, topic, queue_id, ours in ahead:
+            merged.setdefault(f"{topic}@{group}", {})[queue_id] = ours
+        if merged != self._table:
+            self._kept.offset_table = self._table = merged
+            self._dirty = True
+        self._state_version = epoch
+        return ahead
+
     def save_later(
         self, now_ms: int, background: Background, failed: Callable[[BaseException], None]
     ) -> None:
@@ -75,19 +122,22 @@ class CommittedOffsets:
 
         if self._dirty:
             self._dirty = False
-            self._kept.data_version = (self._kept.data_version or DataVersion()).next(now_ms)
+            self._kept.data_version = self._next_version(now_ms)
             self._file.save_later(self._kept, background, done)
 
     def save(self, now_ms: int) -> None:
         """Write the table if anything was committed since the last time."""
         if self._dirty:
             self._dirty = False
-            self._kept.data_version = (self._kept.data_version or DataVersion()).next(now_ms)
+            self._kept.data_version = self._next_version(now_ms)
             try:
                 self._file.save(self._kept)
             except (Busy, StoreError):
                 self._dirty = True  # a full disk may have room again next time
                 raise
+
+    def _next_version(self, now_ms: int) -> DataVersion:
+        return (self._kept.data_version or DataVersion()).next(now_ms, self.epoch)
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where `group` goes on in this queue; None when it never said."""
@@ -161,6 +211,9 @@ class CommittedOffsets:
 
     @property
     def all(self) -> ConsumerOffsets:
+        if self._state_version:  # whoever copies it must know of which term it is
+            version = self._kept.data_version or DataVersion()
+            self._kept.data_version = msgspec.structs.replace(version, state_version=self.epoch)
         return self._kept
 
     def topics_of(self, group: str) -> list[str]:
@@ -179,3 +232,5 @@ class CommittedOffsets:
         if queues.get(queue_id) != queue_offset:
             queues[queue_id] = queue_offset
             self._dirty = True
+            if self._taken_here is not None:
+                self._taken_here[key, queue_id] = None

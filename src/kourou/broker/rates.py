@@ -24,9 +24,11 @@ class Pace:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seconds: deque[list[int]] = deque(maxlen=int(LOOK_SECONDS))  # which one, and how often
+        self.total = 0
 
     def note(self, times: int = 1) -> None:
         second = int(self._clock.monotonic())
+        self.total += times
         if self._seconds and self._seconds[-1][0] == second:
             self._seconds[-1][1] += times
         else:

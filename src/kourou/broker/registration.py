@@ -17,18 +17,23 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from kourou.broker.config import BrokerConfig
+from kourou.broker.role import BrokerRole
 from kourou.broker.topics import Topics
 from kourou.doors.clock import Clock, Timer
 from kourou.doors.failpoints import reached
 from kourou.errors import MQError
-from kourou.protocol.bodies import KVTable, RegisterBrokerBody, TopicTable, register_crc
+from kourou.protocol.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicTable, register_crc
 from kourou.protocol.codes import RequestCode, ResponseCode, response_name
 from kourou.protocol.command import FLAG_ONE_WAY, VERSION, Command, request
-from kourou.protocol.headers import BrokerIdentity, DataVersionReply, RegisterBroker
+from kourou.protocol.headers import BrokerIdentity, DataVersionReply, RegisterBroker, RegisterBrokerReply
 from kourou.remoting.client import Client
 
 FIRST_SECONDS: Final = 10.0
+KNOCK_SECONDS: Final = 1.0
+"""How often a name server is tried that is away: when it is back it knows us soon."""
 ON_CHANGE_TIMEOUT_MS: Final = 2_000
 """Whoever made the change waits for it, and a client's patience is 3 seconds."""
 GOODBYE_TIMEOUT_SECONDS: Final = 1.0
@@ -36,25 +41,43 @@ GOODBYE_TIMEOUT_SECONDS: Final = 1.0
 logger = logging.getLogger(__name__)
 
 Done = Callable[[list[str]], None]
-"""Told who refused, and why; an unreachable name server has not refused: it will be told again."""
+"""Told who refused, and why. An unreachable name server has not refused: it will be told again; only when
+none of them answers is that said, because then nobody knows."""
 
 
 class Registration:
     """This broker's entry at every name server."""
 
     def __init__(
-        self, config: BrokerConfig, topics: Topics, client: Client, clock: Clock, address: Callable[[], str]
+        self,
+        config: BrokerConfig,
+        topics: Topics,
+        client: Client,
+        clock: Clock,
+        address: Callable[[], str],
+        *,
+        role: BrokerRole | None = None,
+        ha_address: Callable[[], str] = lambda: "",
     ) -> None:
+        """`role` says which broker of its set this is, and `ha_address()` where slaves connect."""
         self._config = config
         self._topics = topics
         self._client = client
         self._clock = clock
         self._address = address
+        self._role = role
+        self._ha_address = ha_address
+        self._told_master: Callable[[str | None, str | None], None] = lambda *_: None
         self._name_servers = config.name_servers
         self._silent: set[str] = set()
         self._timer: Timer | None = None
+        self._knocking: Timer | None = None
         self._is_leaving = False
         self._whispers: set[asyncio.Task[None]] = set()
+
+    def on_master(self, told: Callable[[str | None, str | None], None]) -> None:
+        """Call `told` with what name servers say to a slave: where its master, and its HA port, is."""
+        self._told_master = told
 
     @property
     def name_servers(self) -> tuple[str, ...]:
@@ -70,6 +93,7 @@ class Registration:
         self._timer = self._clock.every(
             self._config.register_interval_ms / 1000, self.register_again, first=FIRST_SECONDS
         )
+        self._knocking = self._clock.every(KNOCK_SECONDS, self._knock)
         told = asyncio.Event()
         self.register_now(lambda _: told.set())
         await told.wait()
@@ -79,6 +103,8 @@ class Registration:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._knocking is not None:
+            self._knocking.cancel()
         self._is_leaving = True
         await asyncio.gather(*map(self._say_goodbye, self._name_servers))
 
@@ -120,25 +146,32 @@ class Registration:
         for name_server in self._name_servers:
             self._ask(name_server)
 
-    def _ask(self, name_server: str) -> None:
-        question = request(
-            RequestCode.QUERY_DATA_VERSION, self._identity(), self._topics.data_version.encode()
-        )
+    def _knock(self) -> None:
+        """Whoever was away has forgotten us when it is back, and shall not wait for the next turn."""
+        for name_server in self._name_servers:
+            if not self._client.is_connected(name_server):
+                self._ask(name_server, KNOCK_SECONDS)
+
+    def _ask(self, name_server: str, seconds: float | None = None) -> None:
+        question = request(RequestCode.QUERY_DATA_VERSION, self._identity(), self._version().encode())
 
         def answered(reply: Command | Exception) -> None:
+            if isinstance(reply, Exception) and seconds is not None:
+                return
             if isinstance(reply, Command) and _knows_us(reply):
                 return
             timeout = self._config.register_timeout_ms / 1000
             self._tell(name_server, self._command()(), timeout, _Countdown(1, None))
 
-        timeout = self._config.register_timeout_ms / 1000
+        timeout = self._config.register_timeout_ms / 1000 if seconds is None else seconds
         self._client.call_soon(name_server, question, timeout, answered)
 
     def _tell(self, name_server: str, command: Command, timeout: float, done: _Countdown) -> None:
         def answered(reply: Command | Exception) -> None:
             self._note(name_server, reply)
-            problem = _problem(reply) if isinstance(reply, Command) else None
-            done.one_more(None if problem is None else f"name server {name_server}: {problem}")
+            problem = _problem(reply)
+            told = None if problem is None else f"name server {name_server}: {problem}"
+            done.one_more(told, is_silent=isinstance(reply, Exception))
 
         if command.is_one_way:
             task = asyncio.get_running_loop().create_task(self._whisper(name_server, command))
@@ -166,6 +199,9 @@ class Registration:
             self._silent.discard(name_server)
             logger.info("registered at name server %s again", name_server)
         assert isinstance(reply, Command)
+        if self._broker_id:
+            said = reply.parse(RegisterBrokerReply)
+            self._told_master(said.master_address, said.ha_server_address)
         try:
             if reply.body:
                 self._topics.set_ordered(KVTable.decode(reply.body).table)
@@ -178,15 +214,15 @@ class Registration:
     def _command(self) -> Callable[[], Command]:
         """The registration, encoded once for all name servers; each sends a copy under its own number."""
         config = self._config
-        table = TopicTable(topic_config_table=dict(self._topics.all), data_version=self._topics.data_version)
+        table = TopicTable(topic_config_table=dict(self._topics.all), data_version=self._version())
         body = RegisterBrokerBody(topic_table=table)
         data = body.encode_compressed(VERSION) if config.register_compressed else body.encode()
         header = RegisterBroker(
             broker_name=config.broker_name,
             broker_address=self._address(),
             cluster_name=config.cluster_name,
-            broker_id=config.broker_id,
-            ha_server_address="",
+            broker_id=self._broker_id,
+            ha_server_address=self._ha_address(),
             body_crc32=register_crc(data),
             compressed=config.register_compressed,
         )
@@ -198,30 +234,43 @@ class Registration:
             broker_name=self._config.broker_name,
             broker_address=self._address(),
             cluster_name=self._config.cluster_name,
-            broker_id=self._config.broker_id,
+            broker_id=self._broker_id,
         )
+
+    @property
+    def _broker_id(self) -> int:
+        return self._config.broker_id if self._role is None else self._role.broker_id
+
+    def _version(self) -> DataVersion:
+        """The term is its state version: of two masters name servers believe that of the later term."""
+        term = 0 if self._role is None else self._role.term
+        version = self._topics.data_version
+        return msgspec.structs.replace(version, state_version=term) if term else version
 
 
 class _Countdown:
     """Calls `then` after so many turns, with what was refused; at once when there are none to wait for."""
 
     def __init__(self, turns: int, then: Done | None) -> None:
-        self._left = turns
+        self._left = self._turns = turns
         self._then = then
         self._refusals: list[str] = []
+        self._silent: list[str] = []
         if turns == 0:
             self._finish()
 
-    def one_more(self, refusal: str | None = None) -> None:
+    def one_more(self, refusal: str | None = None, *, is_silent: bool = False) -> None:
         if refusal is not None:
-            self._refusals.append(refusal)
+            (self._silent if is_silent else self._refusals).append(refusal)
         self._left -= 1
         if self._left == 0:
             self._finish()
 
     def _finish(self) -> None:
-        if self._then is not None:
-            self._then(self._refusals)
+        if self._then is None:
+            return
+        nobody_answered = self._turns > 0 and len(self._silent) == self._turns
+        self._then(["no name server answered", *self._silent] if nobody_answered else self._refusals)
 
 
 def _knows_us(reply: Command) -> bool:

@@ -5,8 +5,11 @@ Totals only; rates are differences that whoever asks twice can take.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+MESSAGE_SIZE_BOUNDS: Final = (1024, 4096, 512 * 1024, 1 << 20, 2 << 20, 4 << 20)
 
 
 class Flow(NamedTuple):
@@ -22,6 +25,8 @@ class Stats:
     def __init__(self) -> None:
         self._put: dict[str, list[int]] = {}
         self._got: dict[tuple[str, str], list[int]] = {}
+        self.sizes = [0] * (len(MESSAGE_SIZE_BOUNDS) + 1)
+        """How many messages were of which size, those of one call by their average."""
 
     def put(self, topic: str, messages: int, size_bytes: int) -> None:
         counts = self._put.get(topic)
@@ -29,6 +34,8 @@ class Stats:
             counts = self._put[topic] = [0, 0]
         counts[0] += messages
         counts[1] += size_bytes
+        if messages:
+            self.sizes[bisect_left(MESSAGE_SIZE_BOUNDS, size_bytes // messages)] += messages
 
     def got(self, topic: str, group: str, messages: int, size_bytes: int) -> None:
         counts = self._got.get((topic, group))

@@ -120,6 +120,7 @@ class Timers:
         self._timer: Timer | None = None
         self._wakes_at_ms = 0
         self._is_running = False
+        self._is_listening = False
         self._is_writing = False
         self.taken_in = Pace(clock)
         self.delivered = Pace(clock)
@@ -186,6 +187,10 @@ class Timers:
 
     def load(self) -> None:
         """Find out who waits."""
+        self._pending = PendingTimers()
+        self._storing = []
+        self._unflushed.clear()
+        self._recalled = {}
         make_lasting_folder(self._files, self._folder)
         least, most = self._store.min_offset(TIMER_TOPIC, 0), self._store.max_offset(TIMER_TOPIC, 0)
         done = self._done_before(most)
@@ -199,7 +204,7 @@ class Timers:
             self._index(entries, done)
         self._indexed = most
         if self._saved is None:
-            # From now on a missing file was taken away. One that was never written says nothing of what is due.
+            # From now on a missing file was taken away; one never written says nothing of what is due
             with contextlib.suppress(Busy):  # a full disk: a start goes on, and `save` will be called again
                 self.save()
         if len(self._pending):
@@ -240,9 +245,18 @@ class Timers:
                 self._pending.add(wake_ms, place)
         return queue_offset
 
+    def take_over(self, progress: TimerProgress) -> None:
+        """Keep how far a master's timers are, for the day we take its place. Raises Busy, StoreError."""
+        if progress != self._saved:
+            make_lasting_folder(self._files, self._folder)
+            self._file.save(progress)
+            self._saved = progress
+
     def start(self) -> None:
         self._is_running = True
-        self._store.on_dispatch(self._on_new)
+        if not self._is_listening:
+            self._is_listening = True
+            self._store.on_dispatch(self._on_new)
         self._wake_in(0)
 
     def stop(self) -> None:
@@ -254,17 +268,22 @@ class Timers:
 
     def save(self) -> None:
         """Write down how far things are, as far as the copies are on the disk. Raises Busy, StoreError."""
-        self._forget_flushed()
         self._forget_recalls(self._clock.now_ms())
-        floors = [self._pending.floor, *self._storing[:1], *(keys[0] for keys, _ in self._unflushed)]
-        floors += self._recalled.values()
-        due_ms, place = time_and_place(min((key for key in floors if key is not None), default=_EVERYTHING))
-        progress = TimerProgress(self._indexed, due_ms, place)
+        progress = self.progress
         if progress != self._saved:
             self._file.save(progress)
             self._saved = progress
         if self._indexed - self._written >= max(NEW_TIMERS_MIN, len(self._pending) // 2):
             self._write_pending_later()
+
+    @property
+    def progress(self) -> TimerProgress:
+        """How far things are, as far as the copies are on the disk."""
+        self._forget_flushed()
+        floors = [self._pending.floor, *self._storing[:1], *(keys[0] for keys, _ in self._unflushed)]
+        floors += self._recalled.values()
+        due_ms, place = time_and_place(min((key for key in floors if key is not None), default=_EVERYTHING))
+        return TimerProgress(self._indexed, due_ms, place)
 
     def save_pending(self) -> None:
         """Write the list of who waits, before returning. Raises OSError."""
@@ -303,7 +322,7 @@ class Timers:
     # ------------------------------------------------------------------------------------------ indexing
 
     def _on_new(self, new: Dispatched) -> None:
-        if new.topic == TIMER_TOPIC:
+        if new.topic == TIMER_TOPIC and self._is_running:
             reached("before-timer-enqueue")
             self._index(new.entries, [])
             next_ms = self._pending.next_ms()

@@ -63,6 +63,11 @@ class Topics:
             self._table.update(missing)
             self._changed()
 
+    def settings_changed(self) -> None:
+        """Topics that may now be made by sends inherit from one that has to be there."""
+        if self._config.auto_create_topic:
+            self.ensure(names.DEFAULT_TOPIC, self._config.default_topic_queues, READ_WRITE | PERM_INHERIT)
+
     @property
     def data_version(self) -> DataVersion:
         return self._kept.data_version
@@ -112,6 +117,22 @@ class Topics:
             except (Busy, StoreError):
                 self._table[name] = topic
                 raise
+
+    def replace(self, table: TopicTable) -> list[str]:
+        """Have a master's topics instead of our own; returns which are no more. Raises Busy, StoreError."""
+        if table.data_version == self._kept.data_version:
+            return []
+        gone = [name for name in self._table if name not in table.topic_config_table]
+        gone = [name for name in gone if name not in self.born_with and not names.is_system_topic(name)]
+        kept = TopicTable(
+            topic_config_table={**system_topics(self._config), **table.topic_config_table},
+            data_version=table.data_version,
+        )
+        self._file.save(kept)
+        self._kept, self._table = kept, kept.topic_config_table
+        for listener in self._listeners:
+            listener()
+        return gone
 
     def create_for_send(
         self, name: str, default_topic: str, queues_wanted: int, sys_flag: int

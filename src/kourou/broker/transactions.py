@@ -19,7 +19,7 @@ Rounds come by the clock and go in turns of bounded work, so that the loop stays
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -47,6 +47,7 @@ from kourou.protocol.names import (
 )
 from kourou.protocol.record import Record, decode_all
 from kourou.remoting.complaints import Complaints
+from kourou.remoting.figures import Histogram
 from kourou.store.consume_queue import ENTRY
 from kourou.store.flush import StoreStatus, Then
 from kourou.store.store import Appended, Draft, ReadStatus, Store
@@ -57,6 +58,8 @@ COPIES_MAX: Final = 500_000
 """Of so many copies it is remembered what they took over from; whoever means another waits to be asked."""
 
 _HOUR_MS: Final = 3_600_000
+
+FINISH_BOUNDS_MS: Final = (5_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000)
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +109,9 @@ class Transactions:
         self._placed = placed
         self._complaints = Complaints(logger, clock)
         self._timer: Timer | None = None
+        self.committed: Counter[str] = Counter()  # by topic, since the start
+        self.rolled_back: Counter[str] = Counter()
+        self.finish_ms = Histogram(FINISH_BOUNDS_MS)
         self._cursor = 0
         self._mark_cursor = 0
         self._done: set[int] = set()  # half messages at or behind the cursor that are over
@@ -121,6 +127,10 @@ class Transactions:
 
     def load(self) -> None:
         """Find out what is open; call it when store and offsets are there, and before anything is served."""
+        self._done.clear()
+        self._marks.clear()
+        self._busy.clear()
+        self._copies.clear()
         self._cursor = self._kept(HALF_TOPIC)
         self._mark_cursor = self._kept(HALF_DONE_TOPIC)
         self._load_marks()
@@ -130,12 +140,23 @@ class Transactions:
     def start(self) -> None:
         self._timer = self._clock.every(self._config.transaction_check_interval_ms / 1000, self.check)
 
+    def settings_changed(self) -> None:
+        """Look as often as is set now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self.start()
+
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._round_end = -1
         self._save()
+
+    @property
+    def open_count(self) -> int:
+        """Half messages that have not ended; each of them may be there as a copy, too, for a moment."""
+        return max(0, self._store.max_offset(HALF_TOPIC, 0) - self._cursor - len(self._done))
 
     @property
     def is_checking(self) -> bool:
@@ -326,6 +347,8 @@ class Transactions:
         reached("before-commit-visible" if outcome == COMMIT else "before-rollback")
         self._busy.discard(half.queue_offset)
         if status.is_stored:
+            (self.committed if outcome == COMMIT else self.rolled_back)[half_messages.real_topic(half)] += 1
+            self.finish_ms.note(max(0, self._clock.now_ms() - half.born_ms))
             self._copies.pop(half_messages.origin(half), None)
             self._note_done(half.queue_offset, mark)
             self._advance()

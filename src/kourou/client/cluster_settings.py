@@ -13,7 +13,7 @@ from kourou.client.name_servers import NameServers
 from kourou.client.routes import Routes
 from kourou.client.signing import Credentials
 from kourou.doors.chance import Chance
-from kourou.doors.clock import Clock
+from kourou.doors.clock import Clock, RealClock
 from kourou.errors import ConfigError
 from kourou.protocol.command import Command
 from kourou.protocol.names import topic_fault
@@ -76,7 +76,11 @@ class ClusterSettings:
 
     @property
     def sign(self) -> Callable[[Command], None] | None:
-        return None if self.access is None else self.access.sign
+        access = self.access
+        if access is None:
+            return None
+        now_ms = RealClock().now_ms
+        return lambda command: access.sign(command, now_ms())
 
 
 def _cache(path: str) -> RouteCache:

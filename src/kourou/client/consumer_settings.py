@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from kourou.client.assignment import Assign, assign_evenly
 from kourou.client.cluster_settings import ClusterOptions, ClusterSettings
 from kourou.client.consume_hooks import ConsumeHook
+from kourou.client.held_keys import KeyOf
 from kourou.client.operations import Start
 from kourou.client.reading import checked_start
 from kourou.client.settings import checked_count, checked_seconds, checked_trace
@@ -35,6 +36,7 @@ class ConsumerOptions(ClusterOptions, total=False):
     consume_timeout: float
     ordered_pause: float
     ordered_failure: OrderedFailure
+    ordered_key: KeyOf | None
     commit_seconds: float
     heartbeat_seconds: float
     rebalance_seconds: float
@@ -76,6 +78,9 @@ class ConsumerSettings(ClusterSettings):
     ordered_failure: OrderedFailure = "dead-letter"
     """What becomes of a message an ordered handler failed on `retries` times: it goes to the dead letters, is
     skipped, or is tried for ever (as the original does) while all behind it in its queue wait."""
+    ordered_key: KeyOf | None = None
+    """Which key a message is of, for ordered handlers: while one that failed waits to be tried again, only
+    those of its key wait, too, and the rest of its queue goes on. Without it, and for None, all wait."""
     commit_seconds: float = 5.0
     heartbeat_seconds: float = 30.0
     rebalance_seconds: float = 20.0

@@ -6,7 +6,8 @@
                     dead letters; when that fails, too, it is tried again here after 5 s
     ordered       the messages of a queue one after the other
                     failed -> the queue waits, then the same message is tried again; after `retries` times it
-                    becomes a dead letter, so that the rest of the queue goes on
+                    becomes a dead letter, so that the rest of the queue goes on; with `ordered_key`, only
+                    those of the same key wait
 
 In a broadcast group nothing is handed back: the log tells what failed.
 """
@@ -81,6 +82,7 @@ class Handling:
         self._clock = clock
         self._broadcast = settings.broadcast
         self._retries = settings.retries
+        self._key_of = settings.ordered_key
         self._figures = figures
         self._spawn = spawn
         self._went_on = went_on
@@ -215,7 +217,11 @@ class Handling:
 
     def go_on(self, held: HeldQueue) -> None:
         """Hand out the next messages of an ordered queue, if it is their turn."""
-        if held.is_busy or not held.waiting or held.is_ending or held.is_dropped or self.is_stopped:
+        if held.is_busy or held.is_ending or held.is_dropped or self.is_stopped:
+            return
+        if self._key_of is not None and not held.keys.is_idle:
+            held.keys.sort_out(held.waiting, self._key_of)
+        if not held.waiting:
             return
         now = self._clock.monotonic()
         if held.resumes_at > now or held.locked_until <= now:
@@ -236,16 +242,19 @@ class Handling:
         held.finish(done)
         if done:
             held.attempts = 0
+            self._keys_went_on(held, done)
             self._figures.of(held.queue.topic).done(len(done))
         if task.failure is not None:
             self._ordered_failed(held, task.units[task.done], task.failure)
         self.go_on(held)
 
     def _ordered_failed(self, held: HeldQueue, unit: list[ReceivedMessage], failure: BaseException) -> None:
-        held.attempts += 1
         self._figures.of(held.queue.topic).failed(len(unit))
         for message in unit:
             self._complain(message, failure)
+        if self._holds_up_its_keys(held, unit, failure):
+            return
+        held.attempts += 1
         retries = ORDERED_RETRIES if self._retries is None else self._retries
         is_bad = isinstance(failure, DeadLetter)
         if is_bad or (held.attempts > retries and self._settings.ordered_failure != "block"):
@@ -260,6 +269,37 @@ class Handling:
             held.waiting[at] = tried_again(message)
         asked = failure.seconds if isinstance(failure, RetryLater) else None
         self._pause(held, self._settings.ordered_pause if asked is None else asked)
+
+    def _holds_up_its_keys(
+        self, held: HeldQueue, unit: list[ReceivedMessage], failure: BaseException
+    ) -> bool:
+        """Take what failed out of the way of others, when it is known which those are."""
+        keys = [self._key_of(message) or "" for message in unit] if self._key_of is not None else [""]
+        if "" in keys or isinstance(failure, DeadLetter):
+            return False
+        retries = ORDERED_RETRIES if self._retries is None else self._retries
+        attempts = max(held.keys.failed(key) for key in set(keys))
+        if attempts > retries and self._settings.ordered_failure != "block":
+            held.attempts = retries  # and so the last one
+            return False
+        asked = failure.seconds if isinstance(failure, RetryLater) else None
+        pause = self._settings.ordered_pause if asked is None else asked
+        for key, message in zip(keys, unit, strict=True):
+            held.waiting.popleft()
+            held.keys.hold_up(key, tried_again(message))
+        self._clock.later(pause, partial(self._keys_are_free, held, held.generation, keys))
+        return True
+
+    def _keys_are_free(self, held: HeldQueue, generation: int, keys: list[str]) -> None:
+        if held.counts(generation):
+            for key in keys:
+                held.keys.free(key)
+            self.go_on(held)
+
+    def _keys_went_on(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
+        if self._key_of is not None and not held.keys.is_idle:
+            for message in messages:
+                held.keys.went_on(self._key_of(message) or "")
 
     async def _lay_aside(self, held: HeldQueue, generation: int, unit: list[ReceivedMessage]) -> None:
         """Make dead letters of them; then the rest of the queue goes on."""
@@ -283,6 +323,7 @@ class Handling:
             held.waiting.popleft()
         held.finish(unit)
         held.attempts = 0
+        self._keys_went_on(held, unit)
 
     def _pause(self, held: HeldQueue, seconds: float) -> None:
         held.resumes_at = self._clock.monotonic() + seconds

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from kourou.client.held_keys import HeldKeys
 from kourou.client.operations import Subscription
 from kourou.client.routes import MASTER
 from kourou.message import ReceivedMessage
@@ -35,6 +36,7 @@ class HeldQueue:
         "is_dropped",
         "is_ending",
         "is_pulling",
+        "keys",
         "locked_until",
         "missing_since",
         "not_before",
@@ -72,6 +74,7 @@ class HeldQueue:
         self._done: set[int] = set()  # those of them that are done, but not the first
         # Only when ordered: what waits for its turn, and for how long nothing may go on.
         self.waiting: deque[ReceivedMessage] = deque()
+        self.keys = HeldKeys()
         self.is_busy = False
         self.attempts = 0
         """How often the first of `waiting` has failed here."""
@@ -138,6 +141,7 @@ class HeldQueue:
         self._pending.clear()
         self._done.clear()
         self.waiting.clear()
+        self.keys.clear()
 
     def counts(self, generation: int) -> bool:
         """Whether what comes of a pull or a handler of that generation matters."""

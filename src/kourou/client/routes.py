@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from kourou.client.address_map import AddressMap
 from kourou.client.name_servers import LOOKUP_SECONDS, NameServers
 from kourou.client.refusals import accepted, explained
-from kourou.client.steps import Arrival, Call, Operation, Wait
+from kourou.client.steps import Arrival, Call, Operation, Pause, Wait
 from kourou.doors.clock import Clock
 from kourou.errors import Denied, MQError, NotFound, TimedOut, Unreachable
 from kourou.protocol.bodies import PERM_READ, PERM_WRITE, MessageQueue, TopicRouteData
@@ -39,6 +39,9 @@ __all__ = ["LOOKUP_SECONDS", "MASTER", "REFRESH_SECONDS", "NameServers", "Route"
 REFRESH_SECONDS = 30.0
 KNOWN_LOOKUP_SECONDS = 1.0
 """For a route that is only to be refreshed: whoever has one does not wait longer for a newer one."""
+
+LEADERLESS_SECONDS = 0.1
+"""A broker whose replicas are there and whose master is not gets a new one soon: so soon it is asked for."""
 
 AGAIN_SECONDS = 3.0
 """Until somebody asks again for a route that nobody could tell."""
@@ -106,6 +109,15 @@ class Route:
         by_id = self._addresses.get(broker_name, {})
         address = by_id.get(broker_id) or by_id.get(MASTER)
         return address if address is not None else by_id[min(by_id)] if by_id else self.master(broker_name)
+
+    @property
+    def is_leaderless(self) -> bool:
+        """Whether a broker of it has replicas, and no master at the moment."""
+        return any(by_id and MASTER not in by_id for by_id in self._addresses.values())
+
+    def has_replicas(self, broker_name: str) -> bool:
+        """Whether another may become its master."""
+        return len(self._addresses.get(broker_name, {})) > 1
 
     def has(self, broker_name: str) -> bool:
         """Whether that broker's master has something of the topic."""
@@ -223,6 +235,11 @@ class Routes:
             route = self._keep(topic, default, DEFAULT_TOPIC_QUEUES_MAX)
             # A guess: the first send makes the topic, or it is there and its broker had not said so yet.
             self._known[topic].fresh_until = self._clock.monotonic() + AGAIN_SECONDS
+        while (
+            route.is_leaderless and not route.write_queues and self._time_left(deadline) > LEADERLESS_SECONDS
+        ):
+            yield Pause(LEADERLESS_SECONDS)
+            route = yield from self._current(topic, deadline)
         route.check_writable()
         return route
 
@@ -349,7 +366,8 @@ class Routes:
     def _keep(self, topic: str, data: TopicRouteData, queues_max: int | None = None) -> Route:
         before = self._known.get(topic)
         route = Route(topic, data, queues_max, before.route if before else None, self._address_map)
-        self._known[topic] = _Known(route, data, queues_max, self._clock.monotonic() + REFRESH_SECONDS)
+        seconds = LEADERLESS_SECONDS if route.is_leaderless else REFRESH_SECONDS
+        self._known[topic] = _Known(route, data, queues_max, self._clock.monotonic() + seconds)
         if self._cache is not None and queues_max is None:
             self._cache.keep(topic, data)
         return route

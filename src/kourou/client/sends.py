@@ -224,6 +224,8 @@ def send(outgoing: Outgoing, routes: Routes, plan: Plan, clock: Clock) -> Operat
             unconfirmed = result
             continue
         routes.doubt(outgoing.topic)
+        if route.has_replicas(queue.broker_name) and deadline > clock.monotonic():
+            route = yield from routes.to_publish(outgoing.topic, deadline)  # another may lead by now
     if unconfirmed is not None:
         return unconfirmed
     raise _gave_up(outgoing.topic, tried, clock.monotonic() - began, failure) from failure

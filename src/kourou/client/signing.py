@@ -2,38 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from kourou.access.credentials import Credentials
 
-from kourou.access.signatures import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, signature
-from kourou.errors import ConfigError
-from kourou.protocol.command import Command
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """Who we are to the cluster; every request is signed with it.
-
-    `token` comes with credentials that are valid for a while only.
-    """
-
-    access_key: str
-    secret_key: str = field(repr=False)
-    token: str | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        for name in ("access_key", "secret_key"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value:
-                raise ConfigError(
-                    f"{name} must be a text that is not empty; leave access out to sign nothing"
-                )
-
-    def sign(self, command: Command) -> None:
-        """Put our name and the signature into the fields of a request that is about to be sent."""
-        fields = dict(command.fields)
-        fields.pop(SIGNATURE, None)  # a request that is sent again
-        fields[ACCESS_KEY] = self.access_key
-        if self.token is not None:
-            fields[SECURITY_TOKEN] = self.token
-        fields[SIGNATURE] = signature(fields, command.body, self.secret_key)
-        command.replace_fields(fields)
+__all__ = ["Credentials"]

@@ -92,10 +92,13 @@ class Files(Protocol):
     def read(self, path: str) -> bytes:
         """The whole content."""
 
-    def write_atomically(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+    def write_atomically(
+        self, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False
+    ) -> None:
         """Replace the content so that a crash leaves either the old or the new one, whole.
 
-        Temporary file, sync, (old one to `path + ".bak"`), rename, sync of the folder.
+        Temporary file, sync, (old one to `path + ".bak"`), rename, sync of the folder. A `private` file is
+        its owner's alone (mode 0600).
         """
 
     def exists(self, path: str) -> bool: ...
@@ -157,8 +160,14 @@ class RealFiles:
         with open(path, "rb") as file:
             return file.read()
 
-    def write_atomically(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+    def write_atomically(
+        self, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False
+    ) -> None:
         temporary = path + ".tmp"
+        if private:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(temporary)  # whoever made it, and with whatever mode
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         self._write_synced(temporary, data)
         if keep_previous and os.path.exists(path):
             self._keep(path)

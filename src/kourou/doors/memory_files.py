@@ -46,7 +46,9 @@ class MemoryFiles:
         file = self.open(path, read_only=True)
         return file.pread(file.size(), 0)
 
-    def write_atomically(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+    def write_atomically(
+        self, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False
+    ) -> None:
         path = _tidy(path)
         self._need_folder_of(path)
         content = _Content(self._clock_ms())

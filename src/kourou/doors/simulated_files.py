@@ -66,7 +66,9 @@ class SimulatedFiles:
         file = self.open(path, read_only=True)
         return file.pread(file.size(), 0)
 
-    def write_atomically(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+    def write_atomically(
+        self, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False
+    ) -> None:
         temporary = _tidy(path) + ".tmp"
         file = self.open(temporary, create=True)
         file.truncate(0)

@@ -6,8 +6,11 @@
 
 To look at a mapped page that a failing disk cannot bring kills the process (SIGBUS). So nothing is looked at
 before the system was asked to bring it in (MADV_POPULATE_READ, Linux 5.14): that fails with an error, as a
-read does. Where it cannot be asked, or says no, there is no view, and a plain read tells the reason. A file
-must not get shorter while it is open.
+read does. Where it cannot be asked, or says no, there is no view, and a plain read tells the reason.
+
+Nor is there one of a file that somebody made shorter under us: how long it is is asked each time (0.25 us,
+and we have no use for the position that this moves). What is seen must be used before long, in the same turn
+of the loop: a file cut off in between still ends the process, which cannot be helped in Python.
 
 What is mapped counts as shared memory of the process (RssFile): the page cache seen a second time, not memory
 taken from others. It is never more than `WINDOWS_MAX` windows: 288 MiB.
@@ -45,6 +48,9 @@ class Windows:
     def view(self, descriptor: int, size: int, at: int) -> memoryview | None:
         """These bytes of an open file; None when they cannot be had in this way."""
         if not self._is_able:
+            return None
+        if os.lseek(descriptor, 0, os.SEEK_END) < at + size:
+            self.forget(descriptor)
             return None
         number, start = divmod(at, WINDOW_BYTES)
         window = self._last

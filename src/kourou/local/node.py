@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Final
 
+from kourou.access.credentials import Credentials
 from kourou.broker.broker import Broker
 from kourou.broker.config import BrokerConfig
 from kourou.doors.chance import Chance
@@ -14,6 +16,10 @@ from kourou.doors.files import Files
 from kourou.doors.network import RealNetwork
 from kourou.nameserver.config import NameServerConfig
 from kourou.nameserver.server import NameServer
+from kourou.remoting.access import Access
+
+INNER_ACCOUNT: Final = "kourou-inner"
+"""Known in this process only, under a secret that is made anew each time."""
 
 
 class Node:
@@ -38,8 +44,14 @@ class Node:
         """Serve; whatever fails, nothing is left running."""
         network, clock, files, chance = RealNetwork(), RealClock(), self._files, Chance()
         try:
+            access = self._shared_access(files, clock, chance)
             self.name_server = NameServer(
-                self._name_server_config, network=network, clock=clock, files=files, chance=chance
+                self._name_server_config,
+                network=network,
+                clock=clock,
+                files=files,
+                chance=chance,
+                access=access,
             )
             await self.name_server.start()
             self._running.append(self.name_server)
@@ -51,12 +63,23 @@ class Node:
                 files=files,
                 chance=chance,
                 process_id=os.getpid(),
+                access=access,
             )
             await self.broker.start()
             self._running.append(self.broker)
         except BaseException:
             await self.stop()
             raise
+
+    def _shared_access(self, files: Files, clock: RealClock, chance: Chance) -> Access | None:
+        """One set of accounts for both; and one they have for each other."""
+        config = self._broker_config
+        if not config.is_access_controlled:
+            return None
+        folder = f"{config.store_path}/config"
+        access = Access(config, folder=folder, files=files, clock=clock, chance=chance)
+        access.trust(Credentials(INNER_ACCOUNT, chance.secret_bytes(32).hex()))
+        return access
 
     async def stop(self) -> None:
         """The broker first: it says goodbye to the name server."""

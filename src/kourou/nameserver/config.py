@@ -19,14 +19,16 @@ from kourou.doors.configuration import (
     yes_no,
 )
 from kourou.errors import ConfigError
+from kourou.remoting.access_settings import ACCESS_KEYS, AccessSettings
 from kourou.remoting.address import is_unspecified
-from kourou.remoting.listen_settings import LISTEN_KEYS, ListenSettings
+from kourou.remoting.listen_settings import LISTEN_KEYS
+from kourou.remoting.metrics_settings import METRICS_KEYS, MetricsSettings
 
 _DANGER: Final = "change routes and settings"
 
 
 @dataclass(frozen=True, kw_only=True)
-class NameServerConfig(ListenSettings):
+class NameServerConfig(AccessSettings, MetricsSettings):
     """What one name server is told at its start. Raises ConfigError when settings contradict each other."""
 
     port: int = 9876
@@ -53,12 +55,15 @@ class NameServerConfig(ListenSettings):
     address_server: str = ""
     address_server_list: str = ""
 
+    metrics_port: int = 5558
+
     idle_seconds: int = 120
     backlog: int = 1024
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_exposure("bindAddress", self.host, _DANGER)
+        self.check_metrics(self.insecure)
         if self.address_server:
             self.check_exposure("addressServer", host_of(self.address_server), _DANGER)
         if self.address_server and not self.address_server_list and is_unspecified(self.host):
@@ -99,6 +104,8 @@ KEYS: Final = Vocabulary(
     "KOUROU_NAMESERVER_",
     [
         *LISTEN_KEYS,
+        *ACCESS_KEYS,
+        *METRICS_KEYS,
         Key("kvConfigPath", "kv_config_path", text("a path", bool)),
         Key("configStorePath", "config_store_path", _PATH),
         Key("configBlackList", "config_black_list", _PLAIN),
@@ -152,9 +159,8 @@ KEYS: Final = Vocabulary(
         *("controllerDLegerGroup", "controllerDLegerPeers", "controllerDLegerSelfId", "mappedFileSize"),
         *("controllerStorePath", "electMasterMaxRetryCount", "enableElectUncleanMaster"),
         *("isProcessReadEvent", "processReadEvent", "notifyBrokerRoleChanged", "scanInactiveMasterInterval"),
-        *("metricsExporterType", "metricsGrpcExporterTarget", "metricsGrpcExporterHeader"),
-        *("metricGrpcExporterTimeOutInMills", "metricGrpcExporterIntervalInMills"),
-        *("metricLoggingExporterIntervalInMills", "metricsPromExporterPort", "metricsPromExporterHost"),
+        *("metricsGrpcExporterTarget", "metricsGrpcExporterHeader", "metricGrpcExporterTimeOutInMills"),
+        *("metricGrpcExporterIntervalInMills", "metricLoggingExporterIntervalInMills"),
         *("metricsLabel", "metricsInDelta", "jRaftElectionTimeoutMs", "jRaftScanWaitTimeoutMs"),
         *("jRaftSnapshotIntervalSecs", "jRaftGroupId", "jRaftServerId", "jRaftInitConf"),
         "jRaftControllerRPCAddr",

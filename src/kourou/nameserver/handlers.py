@@ -105,6 +105,7 @@ class BrokerHandlers:
         self._clock = clock
         self._notify = notify
         self._watched: set[Connection] = set()
+        self.expired = self.lost = 0  # since the start
 
     def register(self, request: Command, answer: Answer) -> None:
         said = read_registration(request)
@@ -148,6 +149,7 @@ class BrokerHandlers:
         self._watched.discard(connection)
         departures = self._routes.connected_by(connection)
         if departures:
+            self.lost += len(departures)
             self._remove(departures, "its connection is gone")
 
     def scan(self) -> None:
@@ -156,6 +158,7 @@ class BrokerHandlers:
         expired = self._routes.expired(self._clock.monotonic())
         if not expired:
             return
+        self.expired += len(expired)
         self._remove([departure for departure, _ in expired], "it has been silent for too long")
         for _, connection in expired:
             cast(Connection, connection).close("broker expired")

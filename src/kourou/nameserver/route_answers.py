@@ -66,9 +66,11 @@ class RouteHandler:
         self._clock = clock
         self._started_at = clock.monotonic()
         self._production = production
+        self.asked = self.missed = 0  # since the start
         own.on_change(encoded.forget_all)  # the order configuration or acting masters may show now, or not
 
     def __call__(self, request: Command, answer: Answer) -> None:
+        self.asked += 1
         header = request.parse(GetRoute)
         if self._own.now.need_wait_for_service:
             self._check_ready()
@@ -89,6 +91,7 @@ class RouteHandler:
         elif self._production is not None:
             self._production.ask(topic, _answer_from(request, answer))
         else:
+            self.missed += 1
             answer(_unknown(request, topic))
 
     def _check_ready(self) -> None:

@@ -43,6 +43,8 @@ EXPIRY_MS: Final = 120_000
 BROKERS_MAX: Final = 10_000
 """Of addresses, and of names: each broker has both."""
 
+TOPICS_OF_BROKER_MAX: Final = 200_000
+
 NAMES_OF_ADDRESS_MAX: Final = 64
 """A broker has one name; a few old ones may stay known after it was renamed."""
 
@@ -103,7 +105,7 @@ class Registered(NamedTuple):
 class Live:
     """The last sign of life from one address; `names` are the broker names it registered under."""
 
-    __slots__ = ("connection", "expiry_ms", "ha_address", "last_seen", "names", "version")
+    __slots__ = ("connection", "expiry_ms", "ha_address", "interval", "last_seen", "names", "version")
 
     def __init__(
         self,
@@ -120,6 +122,23 @@ class Live:
         self.connection = connection
         self.ha_address = ha_address
         self.names = names
+        self.interval = 0.0
+        """Between the last two signs of life."""
+
+    def heard(self, now: float) -> None:
+        self.interval = now - self.last_seen
+        self.last_seen = now
+
+
+class Life(NamedTuple):
+    """One broker, and how lately it was heard of."""
+
+    cluster: str
+    name: str
+    address: str
+    silent_seconds: float
+    interval_seconds: float
+    expiry_seconds: float
 
 
 class Broker:
@@ -219,8 +238,20 @@ class Routes:
             fault = f"{BROKERS_MAX} broker names are here, which is the most"
         elif said.name not in names and len(names) >= NAMES_OF_ADDRESS_MAX:
             fault = f"{said.address} has {len(names)} broker names already, which is the most of one address"
+        else:
+            fault = fault or self._topics_fault(said)
         if fault is not None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"register broker '{said.name}' failed: {fault}")
+
+    def _topics_fault(self, said: Registration) -> str | None:
+        """Topics a broker no longer names stay with it, so that it could name others for ever."""
+        broker = self._brokers.get(said.name)
+        known: set[str] = set() if broker is None else broker.topics
+        if len(known) + len(said.topics) <= TOPICS_OF_BROKER_MAX:
+            return None
+        if len(known | said.topics.keys()) <= TOPICS_OF_BROKER_MAX:
+            return None
+        return f"it would have more than {TOPICS_OF_BROKER_MAX} topics, those it named before among them"
 
     def _forget_other_ids(self, broker: Broker, said: Registration) -> None:
         """A slave that became master: one address has one id."""
@@ -288,7 +319,9 @@ class Routes:
         version = said.version if known or len(said.topics) != 1 else None
         expiry_ms = EXPIRY_MS if said.expiry_ms is None else said.expiry_ms
         names = {said.name} if live is None else live.names | {said.name}
-        self._live[key] = Live(now, expiry_ms, version, connection, said.ha_address, names)
+        noted = self._live[key] = Live(now, expiry_ms, version, connection, said.ha_address, names)
+        if live is not None:
+            noted.interval = now - live.last_seen
         return live is None
 
     def _forget_life(self, cluster: str, address: str, name: str) -> None:
@@ -364,7 +397,15 @@ class Routes:
         """A sign of life. One from a broker that never registered changes nothing."""
         live = self._live.get((cluster, address))
         if live is not None:
-            live.last_seen = now
+            live.heard(now)
+
+    def lives(self, now: float) -> list[Life]:
+        """Every broker, under each of its names."""
+        return [
+            Life(cluster, name, address, now - live.last_seen, live.interval, live.expiry_ms / 1000)
+            for (cluster, address), live in self._live.items()
+            for name in sorted(live.names)
+        ]
 
     def version_of(self, cluster: str, address: str) -> DataVersion | None:
         """The data version a broker last registered with, when we know all it had then."""
@@ -414,6 +455,12 @@ class Routes:
         for each in wanted:
             if each.broker_name not in self._brokers:
                 return each.broker_name
+            topics = self._brokers[each.broker_name].topics
+            if topic not in topics and len(topics) >= TOPICS_OF_BROKER_MAX:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"broker {each.broker_name} has {len(topics)} topics, which is the most",
+                )
         for each in wanted:
             self._put_queues(topic, self._brokers[each.broker_name], each)
         return None

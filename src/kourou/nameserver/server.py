@@ -30,16 +30,21 @@ from kourou.nameserver.kv import KeyValues
 from kourou.nameserver.own_config import OwnConfig
 from kourou.nameserver.route_answers import EncodedRoutes, RouteHandler
 from kourou.nameserver.routes import Routes
+from kourou.nameserver.witness import Witness
+from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
+from kourou.remoting.access import Access
+from kourou.remoting.access_handlers import access_handlers
 from kourou.remoting.address import format_address
 from kourou.remoting.client import Client
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.server import Server
 from kourou.remoting.tick import Tick
 
-if TYPE_CHECKING:  # both bring HTTP with them, and are imported when they are asked for
+if TYPE_CHECKING:  # they bring HTTP with them, and are imported when they are asked for
     from kourou.nameserver.address_page import AddressPage
     from kourou.nameserver.production import Production
+    from kourou.remoting.metrics_pages import MetricsPages
 
 FIRST_SCAN_SECONDS: Final = 5.0
 KV_LOG_SECONDS: Final = 600.0
@@ -62,6 +67,7 @@ class NameServer:
         files: Files,
         chance: Chance,
         tick: Tick | None = None,
+        access: Access | None = None,
     ) -> None:
         self._config = config
         self._network = network
@@ -70,11 +76,17 @@ class NameServer:
         self._tick = tick
         self._encoded = EncodedRoutes()
         self._own = OwnConfig(config, files)
+        self.access = access or Access(
+            config, folder=_folder_of(config.kv_config_path), files=files, clock=clock, chance=chance
+        )
         self._kv = KeyValues(files, config.kv_config_path)
+        self._witness = Witness(files, f"{_folder_of(config.kv_config_path)}/witness.json", clock)
         self.routes: Final = Routes(self._encoded.forget)
         self._brokers = BrokerHandlers(self.routes, self._kv, self._own, clock, self._notify)
+        self._route: RouteHandler | None = None
         self._server: Server | None = None
         self._page: AddressPage | None = None
+        self.pages: MetricsPages | None = None
         self._client: Client | None = None
         self._production: Production | None = None
         self._timers: list[Timer] = []
@@ -99,8 +111,12 @@ class NameServer:
     async def start(self) -> None:
         """Load what was kept, listen, begin to watch. Raises ConfigError or Corrupt; then nothing runs."""
         self._kv.load()
+        self._witness.load()
+        self.access.load()
         tick = self._tick or Tick(asyncio.get_running_loop())
-        self._client = Client(network=self._network, clock=self._clock, tick=tick, chance=self._chance)
+        self._client = Client(
+            network=self._network, clock=self._clock, tick=tick, chance=self._chance, sign=self.access.sign
+        )
         if self._config.cluster_test:
             from kourou.nameserver.production import Production
 
@@ -118,6 +134,7 @@ class NameServer:
             raise
         if self._production is not None:
             self._production.start()
+        self.access.start()
         self._timers = [self._clock.every(KV_LOG_SECONDS, self._kv.log, first=FIRST_KV_LOG_SECONDS)]
         self._scan_every(self._config.scan_interval_ms)
         self._own.on_change(lambda: self._scan_every(self._own.now.scan_interval_ms))
@@ -128,10 +145,13 @@ class NameServer:
         for timer in (*self._timers, *([self._scan_timer] if self._scan_timer else [])):
             timer.cancel()
         self._timers, self._scan_timer = [], None
+        self.access.stop()
         if self._production is not None:
             self._production.stop()
         if self._page is not None:
             await self._page.stop()
+        if self.pages is not None:
+            await self.pages.stop()
         if self._server is not None:
             await self._server.stop(drain_seconds)
         for task in self._news:
@@ -142,15 +162,23 @@ class NameServer:
 
     async def _listen(self, tick: Tick) -> None:
         config = self._config
+        self._route = RouteHandler(
+            self.routes, self._encoded, self._kv, self._own, self._clock, self._production
+        )
         handlers = handler_table(
-            RouteHandler(self.routes, self._encoded, self._kv, self._own, self._clock, self._production),
+            self._route,
             self._brokers,
             TopicHandlers(self.routes, self._own),
             KvHandlers(self._kv, self._encoded),
             ConfigHandlers(self._own),
         )
+        about_accounts = access_handlers(
+            self.access, name="name server", cluster="", address=lambda: self.address
+        )
         server = Server(
-            handlers,
+            self.access.handlers(
+                {**handlers, **about_accounts, RequestCode.KOUROU_REPLICA_SET: self._witness}
+            ),
             _server_config(config),
             network=self._network,
             clock=self._clock,
@@ -160,6 +188,8 @@ class NameServer:
         await server.start()
         self._server = server
         self._own.listens_on(server.port)
+        if config.is_metered:
+            await self._show_figures()
         if config.address_server:
             from kourou.nameserver.address_page import AddressPage
 
@@ -167,6 +197,34 @@ class NameServer:
             page = AddressPage(config.address_server, served, network=self._network, clock=self._clock)
             await page.start()
             self._page = page
+
+    async def _show_figures(self) -> None:
+        from kourou.nameserver.metrics import NameServerMetrics
+        from kourou.remoting.metrics_pages import MetricsPages
+
+        metrics = NameServerMetrics(
+            self._config,
+            routes=self.routes,
+            brokers=self._brokers,
+            lookups=lambda: self._route,
+            server=lambda: self._server,
+            address=lambda: self.address,
+            access=self.access,
+            clock=self._clock,
+        )
+        pages = MetricsPages(
+            self._config,
+            figures=metrics,
+            unhealthy=lambda: None,
+            not_ready=self._why_not_ready,
+            network=self._network,
+            clock=self._clock,
+        )
+        await pages.start()
+        self.pages = pages
+
+    def _why_not_ready(self) -> str | None:
+        return None if self._server is not None else "it does not listen"
 
     def _scan_every(self, interval_ms: int) -> None:
         if self._scan_timer is not None:
@@ -188,6 +246,10 @@ class NameServer:
             await client.send_one_way(address, news)
         except MQError as error:
             logger.info("%s was not told of the new lowest broker id: %s", address, error)
+
+
+def _folder_of(path: str) -> str:
+    return path.rpartition("/")[0] or "."
 
 
 def _server_config(config: NameServerConfig) -> ServerConfig:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import zlib
 from enum import Enum
 from struct import Struct
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType, field
@@ -610,6 +610,10 @@ class TopicStats(Body, kw_only=True):
     offset_table: dict[MessageQueue, QueueRange] = {}
     topic_put_tps: float = 0.0
 
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        return _keyed_by_queue(fastjson.loads(data), cls, "offsetTable", "offset_table", QueueRange)
+
 
 class QueueProgress(Body, kw_only=True):
     """How far a group is in a queue; the time is that of the last message it is done with."""
@@ -625,6 +629,15 @@ class ConsumeStats(Body, kw_only=True):
 
     consume_tps: float = 0.0
     offset_table: dict[MessageQueue, QueueProgress] = {}
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        return cls.convert(fastjson.loads(data))
+
+    @classmethod
+    def convert(cls, document: Any) -> Self:
+        """From a document that was read before, or is part of another."""
+        return _keyed_by_queue(document, cls, "offsetTable", "offset_table", QueueProgress)
 
 
 class QueueOffsets(Body, kw_only=True):
@@ -674,6 +687,18 @@ class QueuePlaces(Body, kw_only=True):
     @classmethod
     def decode(cls, data: bytes) -> Self:
         return cls(message_queue_table=_by_queue(fastjson.loads(data), "messageQueueTable", Int64))
+
+
+Read = TypeVar("Read", bound=Body)
+
+
+def _keyed_by_queue(document: Any, kind: type[Read], name: str, attribute: str, value: Any) -> Read:
+    """A document of which one member is keyed by queues."""
+    queues = _by_queue(document, name, value)
+    rest = {**document, name: {}} if isinstance(document, dict) else document
+    body = fastjson.convert(rest, kind)
+    setattr(body, attribute, queues)
+    return body
 
 
 def _by_queue(document: Any, name: str, kind: Any) -> dict[MessageQueue, Any]:
@@ -729,12 +754,7 @@ class ConsumerRunningInfo(Body, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        document = fastjson.loads(data)
-        queues = _by_queue(document, "mqTable", HeldQueueInfo)
-        rest = {**document, "mqTable": {}} if isinstance(document, dict) else document
-        info = fastjson.convert(rest, cls)
-        info.mq_table = queues
-        return info
+        return _keyed_by_queue(fastjson.loads(data), cls, "mqTable", "mq_table", HeldQueueInfo)
 
 
 class ConsumedDirectly(Body, kw_only=True):

@@ -462,6 +462,15 @@ class UpdateOffset(WireHeader, frozen=True):
     commit_offset: Int64
 
 
+class TimersDoneReply(WireHeader, frozen=True):
+    """Reply of GET_TIMER_CHECK_POINT (60), what our own slaves read of it: messages of the timer topic before
+    `kourou_queue_offset` that were due before that time and place are delivered."""
+
+    kourou_queue_offset: Int64
+    kourou_before_ms: Int64
+    kourou_before_place: Int64
+
+
 class QueueNamed(WireHeader, frozen=True):
     """GET_MAX_OFFSET (30), GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32)."""
 

@@ -31,6 +31,8 @@ BENCHMARK_TOPIC: Final = "BenchmarkTest"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+STAGED_TOPIC: Final = "rmq_sys_KOUROU_STAGED"
+"""Messages that wait for the end of a transaction of many (`broker/sequences.py`), and how these ended."""
 
 NOT_SENDABLE: Final = frozenset(
     {
@@ -41,6 +43,7 @@ NOT_SENDABLE: Final = frozenset(
         SELF_TEST_TOPIC,
         OFFSET_MOVED_TOPIC,
         TIMER_TOPIC,
+        STAGED_TOPIC,
     }
 )
 """Topics only a broker itself writes to."""

@@ -149,6 +149,7 @@ def encode_usual(
     reconsume_times: int,
     body: bytes,
     properties: bytes,
+    prepared_offset: int = 0,
 ) -> bytes:
     """As `encode` with `append_crc`, for a run of messages with nothing unusual about them: 1.7 us, not 2.0.
 
@@ -172,7 +173,7 @@ def encode_usual(
         store_ms,
         store_host,
         reconsume_times,
-        0,
+        prepared_offset,
         body_length,
     )
     record = b"".join((start, body, topic_part, _SHORT.pack(properties_length), properties))

@@ -29,19 +29,23 @@ class Answer:
     counts, later ones are ignored. Nothing is sent when the request was one-way or its connection is gone.
     """
 
-    __slots__ = ("_is_one_way", "_size", "connection")
+    __slots__ = ("_is_one_way", "_size", "connection", "note")
 
     def __init__(self, connection: Connection, size: int, is_one_way: int) -> None:
         self.connection = connection
         # > 0: counted as being worked on; < 0: as parked; 0: nowhere; None: answered
         self._size: int | None = size
         self._is_one_way = is_one_way
+        self.note: Callable[..., None] | None = None
+        """Whom to tell that it is answered, and with `was_parked`, if it was."""
 
     def __call__(self, reply: Command | bytes) -> None:
         size = self._size
         if size is None:
             return
         self._size = None
+        if self.note is not None:
+            self.note(was_parked=size < 0)
         connection = self.connection
         if not connection.is_open:
             return
@@ -93,11 +97,13 @@ class RunAnswers:
     replies. Or `send` one after the other while it is handled, when the run is of one connection.
     """
 
-    __slots__ = ("_expected", "_reads", "connection")
+    __slots__ = ("_expected", "_reads", "connection", "note")
 
     def __init__(self, reads: Sequence[Read]) -> None:
         self._reads = reads
         self._expected: list[tuple[Connection, int, int]] = []
+        self.note: Callable[[int], None] | None = None
+        """Whom to tell how many are answered."""
         self.connection = reads[0][0]
         """Who sent the first one; and all others, unless the handler spans connections."""
 
@@ -105,6 +111,23 @@ class RunAnswers:
     def packed_peers(self) -> list[bytes]:
         """Who sent each of the run."""
         return [connection.packed_peer for connection, frames in self._reads for _ in frames]
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Who sent each of the run, as connections."""
+        return [connection for connection, frames in self._reads for _ in frames]
+
+    def first(self, requests: int) -> RunAnswers:
+        """The replies to the first so many of the run only."""
+        reads: list[Read] = []
+        for connection, frames in self._reads:
+            if requests <= 0:
+                break
+            reads.append((connection, frames[:requests]))
+            requests -= len(frames)
+        answers = RunAnswers(reads)
+        answers.note = self.note
+        return answers
 
     def expect(self, requests: int) -> None:
         """The first so many of the run will be answered here."""
@@ -123,6 +146,8 @@ class RunAnswers:
                 connection.take_on(size, count)
 
     def __call__(self, replies: list[bytes]) -> None:
+        if self.note is not None:
+            self.note(len(replies))
         end = 0
         for connection, count, size in self._expected:
             at, end = end, end + count
@@ -137,6 +162,8 @@ class RunAnswers:
 
     def sent(self, requests: int) -> None:
         """So many requests were answered by `send`."""
+        if self.note is not None and requests:
+            self.note(requests)
         self.connection.answered_at_once(requests)
 
 

@@ -155,6 +155,11 @@ class Client:
         line.ask(_Waiter(self._clock.monotonic() + self._connect_timeout, connected, failed))
         return await made
 
+    def is_connected(self, address: str) -> bool:
+        """Whether a connection to `address` is open at this moment."""
+        line = self._lines.get(address)
+        return line is not None and line.connection is not None and line.connection.is_open
+
     async def close(self) -> None:
         """Hang up everywhere; whoever waits gets ConnectionLost."""
         self._is_closed = self._board.is_closed = True

@@ -491,6 +491,7 @@ class Connection(asyncio.BufferedProtocol):
         """Stop reading for `reason`, however many others there are."""
         if not self._paused and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
+            self._board.held_back[reason] += 1
         self._paused |= reason
 
     def resume(self, reason: int) -> None:

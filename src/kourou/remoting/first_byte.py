@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from kourou.remoting.connection import TLS_HANDSHAKE, Connection
 from kourou.remoting.switchboard import READ_BYTES_MAX
-from kourou.remoting.tls import Certificates
+from kourou.remoting.tls import CERTIFICATE_NAME, Certificates, common_name
 
 
 class FirstByte(asyncio.BufferedProtocol):
@@ -103,6 +103,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
             if not self._is_agreed:
                 self._session.do_handshake()
                 self._is_agreed = True
+                self._connection.facts[CERTIFICATE_NAME] = common_name(self._session.getpeercert())
             self._decrypt()
         except ssl.SSLWantReadError:
             self._send_encrypted()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 from kourou.doors.clock import Clock, Timer
 from kourou.doors.network import Listener, Network
 from kourou.errors import ConfigError, ProtocolError, Unreachable
-from kourou.remoting.address import format_address
+from kourou.remoting.address import format_address, is_ip_address
 from kourou.remoting.complaints import Complaints
 from kourou.remoting.config import ClientTls
 from kourou.remoting.failures import in_words
@@ -42,17 +42,27 @@ class Page:
     status: int = HTTPStatus.OK
 
 
-Pages = Callable[[str], Page | None]
-"""The page at a path (without its query), or None when there is none."""
+Pages = Callable[[str], Page | Awaitable[Page] | None]
+"""The page at a path (without its query), or None when there is none; one that takes long may come later."""
 
 
 class HttpServer:
     """Serves `pages` on one port."""
 
     def __init__(
-        self, pages: Pages, *, network: Network, clock: Clock, host: str = "127.0.0.1", port: int = 0
+        self,
+        pages: Pages,
+        *,
+        network: Network,
+        clock: Clock,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        names: Collection[str] | None = None,
     ) -> None:
+        """With `names`, only requests that ask for one of them, or for an address, are served: a web page
+        whose name was pointed at this machine (DNS rebinding) reads nothing."""
         self.pages = pages
+        self.names = names
         self.clock = clock
         self.complaints = Complaints(logger, clock)
         self.connections: set[_HttpConnection] = set()
@@ -96,6 +106,7 @@ class _HttpConnection(asyncio.Protocol):
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
         self._timer: Timer | None = None
+        self._making: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -106,6 +117,8 @@ class _HttpConnection(asyncio.Protocol):
         self._server.connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
+        if self._making is not None:
+            self._making.cancel()
 
     def close(self) -> None:
         if self._transport is not None:
@@ -123,7 +136,16 @@ class _HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
         self._received += data
+        if self._making is None:
+            self._serve_received()
+        elif len(self._received) > HEAD_BYTES_MAX:
+            self._give_up()
+
+    def _serve_received(self) -> None:
+        assert self._transport is not None
         for _ in range(PIPELINED_MAX):
+            if self._making is not None:
+                return
             end = self._received.find(END_OF_HEAD)
             if self._transport.is_closing():
                 return
@@ -147,15 +169,35 @@ class _HttpConnection(asyncio.Protocol):
         if request.method not in ("GET", "HEAD"):
             self._answer(_error_page(HTTPStatus.METHOD_NOT_ALLOWED), keep_alive=False)
             return
+        names = self._server.names
+        if names is not None and request.host and not _is_address_or(names, request.host):
+            self._answer(_error_page(HTTPStatus.MISDIRECTED_REQUEST), keep_alive=False)
+            return
         page = self._page(request.path)
-        self._answer(page, keep_alive=request.keep_alive, is_head=request.method == "HEAD")
+        if isinstance(page, Page):
+            self._answer(page, keep_alive=request.keep_alive, is_head=request.method == "HEAD")
+        else:
+            self._making = asyncio.get_running_loop().create_task(self._answer_later(page, request))
 
-    def _page(self, path: str) -> Page:
+    def _page(self, path: str) -> Page | Awaitable[Page]:
         try:
             return self._server.pages(path) or _error_page(HTTPStatus.NOT_FOUND)
         except Exception as error:
-            self._server.complaints.warn("page", f"making the page {path} failed", error)
-            return _error_page(HTTPStatus.INTERNAL_SERVER_ERROR)
+            return self._failed(path, error)
+
+    async def _answer_later(self, making: Awaitable[Page], request: _Request) -> None:
+        """What else has come meanwhile waits its turn."""
+        try:
+            page = await making
+        except Exception as error:
+            page = self._failed(request.path, error)
+        self._making = None
+        self._answer(page, keep_alive=request.keep_alive, is_head=request.method == "HEAD")
+        self._serve_received()
+
+    def _failed(self, path: str, error: Exception) -> Page:
+        self._server.complaints.warn("page", f"making the page {path} failed", error)
+        return _error_page(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _answer(self, page: Page, *, keep_alive: bool, is_head: bool = False) -> None:
         assert self._transport is not None
@@ -184,6 +226,7 @@ def _error_page(status: HTTPStatus) -> Page:
 class _Request:
     method: str
     path: str
+    host: str
     keep_alive: bool
 
 
@@ -203,7 +246,12 @@ def _parse_head(head: bytes) -> _Request:
         raise ProtocolError("requests with a body are not taken")
     connection = fields.get("connection", "").lower()
     keep_alive = connection != "close" if version == "HTTP/1.1" else connection == "keep-alive"
-    return _Request(method, target.partition("?")[0], keep_alive)
+    return _Request(method, target.partition("?")[0], fields.get("host", ""), keep_alive)
+
+
+def _is_address_or(names: Collection[str], host: str) -> bool:
+    name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+    return name.lower() in names or is_ip_address(name)
 
 
 def _parse_fields(lines: list[str]) -> dict[str, str]:

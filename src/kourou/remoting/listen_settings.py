@@ -49,7 +49,8 @@ class ListenSettings:
             return
         raise ConfigError(
             f"{key} {host} would let anyone on the network {danger}. Three ways out: listen on 127.0.0.1; "
-            "let peers show a certificate (tls.server.mode=enforcing, tls.server.need.client.auth=require); "
+            "ask peers who they are, by signatures (aclEnable=true) or by a certificate "
+            "(tls.server.mode=enforcing, tls.server.need.client.auth=require); "
             "or accept the risk with --insecure (insecure=true)"
         )
 

@@ -21,7 +21,7 @@ from kourou.remoting.answer import Answer, Handler, RunHandler
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.connection import Connection
 from kourou.remoting.first_byte import FirstByte
-from kourou.remoting.switchboard import DRAINING, Switchboard
+from kourou.remoting.switchboard import DRAINING, HELD_BACK_NAMES, Switchboard
 from kourou.remoting.tick import Tick
 from kourou.remoting.tls import Certificates
 
@@ -44,6 +44,8 @@ class Counters:
     """By the bound that refused them; `files` when the process had none left."""
     closed: Mapping[str, int] = field(default_factory=dict)
     """By reason: peer, reset, idle, frame, first frame, stalled, protocol error, …"""
+    held_back: Mapping[str, int] = field(default_factory=dict)
+    """How often a peer was not read from for a while, by reason."""
     requests: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
@@ -145,6 +147,7 @@ class Server:
             accepted=self._accepted,
             refused=dict(self._refused),
             closed=dict(board.closed_by_reason),
+            held_back={HELD_BACK_NAMES[reason]: count for reason, count in board.held_back.items()},
             requests=board.requests,
             bytes_in=board.bytes_in,
             bytes_out=board.bytes_out,

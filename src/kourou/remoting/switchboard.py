@@ -41,6 +41,14 @@ if TYPE_CHECKING:
 
 BUSY, UNREAD, CROWDED, BACKLOG, PARKED, DRAINING = 1, 2, 4, 8, 16, 32
 """Why a connection is not read from; `connection.py` tells them apart."""
+HELD_BACK_NAMES = {
+    BUSY: "busy",
+    UNREAD: "unread",
+    CROWDED: "crowded",
+    BACKLOG: "backlog",
+    PARKED: "parked",
+    DRAINING: "draining",
+}
 
 READ_BYTES_MAX = 256 * 1024
 TICK_SHARE = 8
@@ -84,6 +92,8 @@ class Switchboard:
         self.read_buffer = memoryview(bytearray(READ_BYTES_MAX))
         self.connections: set[Connection] = set()
         self.closed_by_reason: Counter[str] = Counter()
+        self.held_back: Counter[int] = Counter()
+        """How often reading from somebody stopped, by reason."""
         self.requests = self.bytes_in = self.bytes_out = 0
         self.in_flight_bytes = self.partial_bytes = self.parked_bytes = 0
         self.unread_bytes = 0

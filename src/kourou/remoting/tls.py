@@ -6,10 +6,14 @@ Never less than TLS 1.2, no renegotiation, no compression, and no certificate bu
 from __future__ import annotations
 
 import ssl
+from typing import Any, Final
 
 from kourou.doors.network import file_stamps
 from kourou.errors import ConfigError
 from kourou.remoting.config import ClientTls, TlsConfig
+
+CERTIFICATE_NAME: Final = "certificate name"
+"""Under it a TLS connection keeps, among its facts, whom the client's certificate names."""
 
 
 class Certificates:
@@ -40,6 +44,13 @@ class Certificates:
 
     def _look(self) -> tuple[object, ...]:
         return file_stamps((self._config.certificate, self._config.key, self._config.trust))
+
+
+def common_name(certificate: Any) -> str:
+    """Whom a certificate, as `getpeercert` tells it, is for; nothing when there is none that was verified."""
+    subject = (certificate or {}).get("subject", ())
+    names = [value for part in subject for key, value in part if key == "commonName"]
+    return names[-1] if names else ""
 
 
 def client_context(config: ClientTls) -> ssl.SSLContext:

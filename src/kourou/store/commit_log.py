@@ -117,6 +117,23 @@ class CommitLog:
                 self.resume(self.end)
         self.end = self.reserved
 
+    def forget_staged(self) -> None:
+        """What was staged is not to be written: its places are free again."""
+        self._runs.clear()
+        self._parts = []
+        self.resume(self.end)
+
+    def write_raw(self, data: bytes) -> None:
+        """Write the next bytes of another broker's log behind the last; raises as `write` does."""
+        assert self.reserved == self.end, "somebody else is writing this log"
+        while data:
+            room = self._segment_bytes - self.reserved % self._segment_bytes
+            part, data = data[:room], data[room:]
+            self._runs.append((self.reserved, [part]))
+            self.reserved += len(part)
+        self.write()
+        self.room_end = self._room_end_after(self.end)
+
     def _wipe(self, runs: list[tuple[int, bytes]]) -> None:
         """Zeros over what may have been written; raises DiskFault when the disk does not even take those."""
         try:
@@ -152,7 +169,10 @@ class CommitLog:
     def resume(self, end: int) -> None:
         """Go on writing at `end`: after a restart, or where a write has failed."""
         self.end = self.reserved = self._allocated = end
-        self.room_end = end - end % self._segment_bytes + self._segment_bytes - records.BLANK_BYTES
+        self.room_end = self._room_end_after(end)
+
+    def _room_end_after(self, end: int) -> int:
+        return end - end % self._segment_bytes + self._segment_bytes - records.BLANK_BYTES
 
     def write_anew(self, start: int) -> None:
         """Write all from `start` on over itself, so that the next sync brings it to the disk."""

@@ -50,6 +50,8 @@ class StoreConfig:
     """... or when anything is, and the last sync was so long ago."""
 
     sync_flush_timeout_ms: int = 5000
+    write_stall_ms: int = 1000
+    """A write that takes longer: what comes next is refused for a moment."""
 
     checkpoint_interval_ms: int = 1000
     checkpoint_least_bytes: int = 4 * MIB

@@ -11,6 +11,7 @@ reached the disk. So there is no second try; the store stops.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -37,13 +38,20 @@ class StoreStatus(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        """In the log, and perhaps (FLUSH_TIMEOUT) not yet on the disk."""
+        """In the log, and perhaps not yet on the disk (FLUSH_TIMEOUT) or on a slave."""
         return self.name != "FAILED"
 
 
 OK = StoreStatus("OK")
 FLUSH_TIMEOUT = StoreStatus(
     "FLUSH_TIMEOUT", "not on the disk in time; stored all the same, unless the power fails"
+)
+
+FLUSH_SLAVE_TIMEOUT = StoreStatus(
+    "FLUSH_SLAVE_TIMEOUT", "no slave had it in time (slaveTimeout); stored on the master, and sent on to them"
+)
+SLAVE_NOT_AVAILABLE = StoreStatus(
+    "SLAVE_NOT_AVAILABLE", "too few slaves are connected and close enough; stored on the master alone"
 )
 
 
@@ -63,9 +71,16 @@ class _Group(NamedTuple):
 class Waiters:
     """Who waits for which place of the log to be synced, in groups of one tick each; places only grow."""
 
-    def __init__(self, clock: Clock, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        timeout_ms: int,
+        done: Callable[[int, list[Then], StoreStatus], None] | None = None,
+    ) -> None:
+        """`done(end, members, status)` is called with each group; when not given, its members are told."""
         self._clock = clock
         self._timeout = timeout_ms / 1000
+        self._done = done or tell_group
         self._groups: deque[_Group] = deque()
         self._timer: Timer | None = None
 
@@ -80,7 +95,8 @@ class Waiters:
     def reached(self, end: int) -> None:
         groups = self._groups
         while groups and groups[0].end <= end:
-            tell_stored(groups.popleft().members)
+            group = groups.popleft()
+            self._done(group.end, group.members, OK)
 
     def fail(self, reason: str) -> None:
         groups, self._groups = self._groups, deque()
@@ -92,7 +108,8 @@ class Waiters:
         self._timer = None
         groups, now = self._groups, self._clock.monotonic()
         while groups and groups[0].deadline <= now:
-            tell(groups.popleft().members, FLUSH_TIMEOUT)
+            group = groups.popleft()
+            self._done(group.end, group.members, FLUSH_TIMEOUT)
         if groups:
             self._timer = self._clock.later(groups[0].deadline - now, self._expire)
 
@@ -100,6 +117,14 @@ class Waiters:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def tell_group(_: int, members: list[Then], status: StoreStatus) -> None:
+    """Tell all of a group how it ended."""
+    if status is OK:
+        tell_stored(members)
+    else:
+        tell(members, status)
 
 
 def tell_stored(members: list[Then]) -> None:
@@ -117,6 +142,20 @@ def tell(members: list[Then], status: StoreStatus) -> None:
             then(status)
         except Exception:  # one that fails must not keep the others waiting
             log.exception("telling that a message is stored failed: %r", then)
+
+
+class SyncTimes:
+    """How long syncs took: how many up to each of `bounds`, in seconds, and how many longer."""
+
+    bounds = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+
+    def note(self, seconds: float) -> None:
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.total += seconds
 
 
 class Flusher:
@@ -142,6 +181,8 @@ class Flusher:
         self._timer: Timer | None = None
         self._last_sync = clock.monotonic()
         self._wanted = 0  # somebody needs the log on the disk up to here
+        self._taken_back: int | None = None  # while a sync was under way, what it was to bring there
+        self.times = SyncTimes()
         self.flushed = log.end
         """One past the last byte known to be on the disk."""
 
@@ -172,10 +213,13 @@ class Flusher:
             return
         self._busy = True
         files = [segment.file() for segment in self._log.segments.segments_between(self.flushed, end)]
+        clock, times = self._clock, self.times
 
         def sync() -> None:
+            began = clock.monotonic()
             for file in files:
                 file.sync()
+            times.note(clock.monotonic() - began)
 
         self._background(sync, lambda error: self._done(end, error))
 
@@ -187,11 +231,19 @@ class Flusher:
         if error is not None:
             self._on_fault(error)
             return
+        if self._taken_back is not None:
+            end, self._taken_back = min(end, self._taken_back), None
         self.flushed = max(self.flushed, end)
         self._last_sync = self._clock.monotonic()
         self._on_flushed()
         if self._config.is_sync or self._wanted > self.flushed:
             self._begin()
+
+    def taken_back(self, end: int) -> None:
+        """The log ends at `end` again: what a sync that is under way brings to the disk beyond is nothing."""
+        self.flushed = min(self.flushed, end)
+        if self._busy:
+            self._taken_back = end if self._taken_back is None else min(end, self._taken_back)
 
     def flush_now(self) -> None:
         """Bring everything to the disk before returning. Raises OSError."""

@@ -72,7 +72,9 @@ class FolderView:
 
     # What a view does not do.
 
-    def write_atomically(self, path: str, data: bytes, *, keep_previous: bool = True) -> NoReturn:
+    def write_atomically(
+        self, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False
+    ) -> NoReturn:
         _refuse(path)
 
     def make_folders(self, path: str) -> NoReturn:

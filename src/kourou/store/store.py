@@ -6,6 +6,7 @@
     store.when_stored(appended.end, then)                then(OK | FLUSH_TIMEOUT | FAILED with a reason)
     store.read(topic, 0, queue_offset, 32, 256 * 1024)   ReadResult, also when there is nothing
     store.on_dispatch(listener)                          told of new messages, once per queue and tick
+    store.follow()                                       another broker's log is taken in here, byte for byte
     store.close()
 
 Everything here is called on one thread, and never waits for a disk. What a tick appends is written at its end
@@ -28,6 +29,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
@@ -52,12 +54,15 @@ from kourou.store.flush import (
     Background,
     Flusher,
     StoreStatus,
+    SyncTimes,
     Then,
     Waiters,
     failed,
     tell,
+    tell_group,
     tell_stored,
 )
+from kourou.store.following import Follower
 from kourou.store.key_hashes import Keyed
 from kourou.store.key_index import KeyIndex
 from kourou.store.mending import Mender
@@ -67,11 +72,13 @@ from kourou.store.recovery import (
     ROLLED_BACK,
     TRANSACTION_BITS,
     Damage,
+    Finder,
     Recovered,
     checked_record,
     records_from,
     recover,
 )
+from kourou.store.replica_wait import ReplicaWait
 from kourou.store.retention import Retention
 
 __all__ = [
@@ -88,9 +95,13 @@ __all__ = [
 
 IN_MEMORY_SHARE = 0.4
 RETRY_SECONDS = 1.0
+STALL_REFUSAL_SECONDS = 0.1
+SEAL_SECONDS = 0.005
 _PROPERTIES_MAX = PROPERTIES_BYTES_MAX - records.CRC_PROPERTY_BYTES - 1
 _HIDDEN = (PREPARED, ROLLED_BACK)
 _SYNC_FAILED = b"a sync failed"
+_NOT_PREPARED = repeat(0)
+_USUAL_MORE_BYTES = 2 + records.CRC_PROPERTY_BYTES  # the length of the properties, and what is added to these
 
 encode = records.encode
 encode_usual = records.encode_usual
@@ -174,6 +185,16 @@ class Store:
         self._is_blocked = True  # look closer before the next append
         self._refusal: Busy | None = None
         self._pressure: Busy | None = None  # the disk is fuller than is allowed
+        self._foreign: Busy | None = None  # the log is another broker's
+        self._follower: Follower | None = None
+        self._is_sealing = False
+        self._visible_to: int | None = None  # of another's log: as far as that broker lets readers see
+        self._replicas: ReplicaWait | None = None
+        self.gate: Callable[[], str | None] | None = None
+        """Asked before a tick's messages are written, and before anybody is told that they are stored: why
+        not, or None. A master that may have been replaced must neither take nor confirm anything."""
+        self._on_write: list[Callable[[], None]] = []
+        self._on_durable: list[Callable[[], None]] = []
         self._retry_at = 0.0
         self._is_scheduled = False
         self._rollbacks = 0
@@ -187,8 +208,8 @@ class Store:
         self.tick = 0
         """Counts the commits: what is appended under one number is written, synced or lost together."""
         self._waiting: list[Then] = []  # for the end of this tick
-        self._waiting_for_sync: list[Then] = []  # which begins at the end of this tick
-        self._waiters = Waiters(clock, config.sync_flush_timeout_ms)
+        self._waiting_for_sync: list[Then] = []  # which begins at the end of this tick, or for replicas
+        self._waiters = Waiters(clock, config.sync_flush_timeout_ms, self._on_disk)
 
     # Life.
 
@@ -263,7 +284,7 @@ class Store:
         self._checkpointer.start()
         self._index.start(lambda: self._dispatcher.position.end)
         self._is_open = True
-        self._is_blocked = False
+        self._is_blocked = self._foreign is not None
         self._retention.start()
 
     def _settle(self, found: Recovered, is_clean: bool) -> None:
@@ -301,12 +322,17 @@ class Store:
         start examines. A job still in the background may end later."""
         if not self._is_open:
             return
+        self._seal_followed()
         self._is_open = False
         self._is_blocked = True
+        self._follower = None
         self._checkpointer.stop()
         self._flusher.stop()
         self._index.stop()
         self._retention.stop()
+        self._visible_to = None
+        if self._replicas is not None:
+            self._replicas.release()
         try:
             if self.failed is None:
                 self._leave_clean()
@@ -405,7 +431,13 @@ class Store:
             self._schedule()
         return Appended(place, size, queue_offset, store_ms)
 
-    def append_run(self, run: Iterable[Usual], born_hosts: Iterable[bytes], store_host: bytes) -> AppendedRun:
+    def append_run(
+        self,
+        run: Iterable[Usual],
+        born_hosts: Iterable[bytes],
+        store_host: bytes,
+        prepared_offsets: Iterable[int] = _NOT_PREPARED,
+    ) -> AppendedRun:
         """As `append`, for usual messages one after the other: 2.6 us each instead of 4.5; bench: send 64x16.
 
         Takes no more from the first on that is not usual after all (the first of its queue, or of a file) or
@@ -421,9 +453,8 @@ class Store:
         last_host, shape = b"", records.host_shape(store_host, store_host)
         data: list[bytes] = []
         keyed: list[Keyed] = []
-        for (key, body, properties, id_at, tag, flag, sys_flag, born_ms, reconsume_times), born_host in zip(
-            run, born_hosts, strict=False
-        ):
+        for message, born_host, prepared_offset in zip(run, born_hosts, prepared_offsets, strict=False):
+            key, body, properties, id_at, tag, flag, sys_flag, born_ms, reconsume_times = message
             queue = queue_of(key)
             if queue is None or not queue.topic_part:
                 break
@@ -445,6 +476,7 @@ class Store:
                 reconsume_times,
                 body,
                 properties,
+                prepared_offset,
             )
             size = len(record)
             if at + size > room_end:
@@ -464,6 +496,20 @@ class Store:
             if not self._is_scheduled:
                 self._schedule()
         return AppendedRun(places, start, at)
+
+    def append_usual_batch(
+        self, run: Sequence[Usual], born_host: bytes, store_host: bytes
+    ) -> AppendedRun | None:
+        """As `append_batch`, of usual messages of one queue, by `append_run`. None, and nothing taken, when
+        the queue or the file is a new one, or nothing can be taken: `append_batch` knows what to do."""
+        queue = self._queues.table.get(run[0][0])
+        if queue is None or not queue.topic_part or self._is_blocked:
+            return None
+        each = records.host_shape(born_host, store_host)[1].size + len(queue.topic_part) + _USUAL_MORE_BYTES
+        size = sum(len(message[1]) + len(message[2]) + each for message in run)
+        if self._log.reserved + size > self._log.room_end:
+            return None
+        return self.append_run(run, repeat(born_host), store_host)
 
     def append_batch(self, drafts: Sequence[Draft]) -> list[Appended]:
         """Several messages of one queue, side by side in one file, with consecutive offsets; all or none."""
@@ -548,6 +594,8 @@ class Store:
             raise DiskFault(self.failed)
         if not self._is_open:
             raise DiskFault(f"the store {self.config.root} is not open")
+        if self._foreign is not None:
+            raise self._foreign
         if self._pressure is not None:
             raise self._pressure
         if self._refusal is not None and self._clock.monotonic() < self._retry_at:
@@ -564,6 +612,10 @@ class Store:
             return
         if ARMED:
             reached("before-append-buffer")
+        if self.gate is not None and (why := self.gate()) is not None:
+            self._turn_back(why)
+            return
+        began = self._clock.monotonic()
         try:
             self._log.write()
         except OSError as error:
@@ -573,17 +625,34 @@ class Store:
             self._roll_back(fault)
             return
         self._refusal = None
+        took_ms = (self._clock.monotonic() - began) * 1000
+        if took_ms >= self.config.write_stall_ms:
+            self._refuse_for_a_moment(took_ms)
         self._dispatcher.seal(Position(self._log.end, self._last_start, self._last_store_ms))
+        if self._replicas is not None:
+            self._replicas.wrote(self._log.end)
+        for listener in self._on_write:
+            listener()
+        waiting_for_sync, self._waiting_for_sync = self._waiting_for_sync, []
         if self.config.is_sync:
-            if self._waiting_for_sync:
-                self._waiters.add(self._log.end, self._waiting_for_sync)
-                self._waiting_for_sync = []
+            if waiting_for_sync:
+                self._waiters.add(self._log.end, waiting_for_sync)
             self._flusher.wrote()
         else:
             self._advance()
+            if waiting_for_sync:
+                self._on_disk(self._log.end, waiting_for_sync, OK)
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             tell_stored(waiting)
+
+    def _turn_back(self, why: str) -> None:
+        """This tick's messages are not written, for a reason that is not the disk's."""
+        self._rollbacks += 1
+        self._log.forget_staged()
+        self._dispatcher.drop_staged()
+        self._last_start = self._dispatcher.position.last_start
+        self._fail_tick(why)
 
     def _roll_back(self, error: OSError | DiskFault) -> None:
         """Nothing of this tick was stored: its offsets are free again, and whoever waits hears of it."""
@@ -610,21 +679,48 @@ class Store:
         self._retry_at = self._clock.monotonic() + RETRY_SECONDS
         self._is_blocked = True
 
+    def _refuse_for_a_moment(self, took_ms: float) -> None:
+        """A write took so long that whoever came meanwhile has waited for it: they hear so, and go elsewhere,
+        rather than add to what the disk cannot keep up with."""
+        remark = (
+            f"[PCBUSY_CLEAN_QUEUE]broker busy: the last write to {self.config.root} took {took_ms:.0f} ms, "
+            f"{self.config.write_stall_ms} ms are allowed (osPageCacheBusyTimeOutMills); "
+            f"try again in {STALL_REFUSAL_SECONDS * 1000:.0f} ms, or another broker"
+        )
+        log.warning("%s", remark)
+        self._refusal = Busy(ResponseCode.SYSTEM_BUSY, remark)
+        self._retry_at = self._clock.monotonic() + STALL_REFUSAL_SECONDS
+        self._is_blocked = True
+
     def _refuse_for_space(self, why: str | None) -> None:
         self._pressure = None if why is None else Busy(ResponseCode.SERVICE_NOT_AVAILABLE, why)
         self._is_blocked = True  # the next append finds out which it is
+
+    def _on_disk(self, end: int, members: list[Then], status: StoreStatus) -> None:
+        """The disk's part of storing is done, as well as `status` says."""
+        if self._replicas is None:
+            why = None if self.gate is None else self.gate()
+            tell_group(end, members, status if why is None else failed(why))
+        else:
+            self._replicas.hold(end, members, status)
 
     def _on_flushed(self) -> None:
         if self.failed is not None:
             return
         self._advance()
         self._waiters.reached(self._flusher.flushed)
+        for listener in self._on_durable:
+            listener()
         if self._is_open:
             self._checkpointer.flushed()
 
     def _advance(self) -> None:
         """Make visible what is durable in the mode asked for."""
         durable = self._flusher.flushed if self.config.is_sync else self._log.end
+        if self._replicas is not None:
+            durable = min(durable, self._replicas.passed)
+        if self._visible_to is not None:
+            durable = min(durable, self._visible_to)
         try:
             self._dispatcher.advance(durable)
         except OSError as error:
@@ -679,7 +775,7 @@ class Store:
 
         With `written_is_enough` a sync is not waited for (a message with WAIT=false).
         """
-        is_sync = self.config.is_sync and not written_is_enough
+        is_sync = (self.config.is_sync or self._replicas is not None) and not written_is_enough
         if end > self._log.end:
             if end > self._log.reserved or self.failed is not None:
                 then(failed(self.failed or str(self._refusal or "it was not stored")))
@@ -687,12 +783,148 @@ class Store:
                 self._waiting_for_sync.append(then)
             else:
                 self._waiting.append(then)
-        elif not is_sync or self._flusher.flushed >= end:
+        elif not is_sync:
             then(OK)
+        elif self._flusher.flushed >= end or not self.config.is_sync:
+            self._on_disk(end, [then], OK)
         elif self.failed is not None:
             then(failed(self.failed))
         else:
             self._waiters.add(end, [then])
+
+    # One log on several machines.
+
+    def wait_for_replicas(self, wait: ReplicaWait | None) -> None:
+        """From now on nothing counts as stored before replicas have it, too; with None, no longer so."""
+        before, self._replicas = self._replicas, wait
+        if wait is not None:
+            wait.begin(self._dispatcher.position.end)
+            wait.on_passed = self._advance_later
+            wait.gate = lambda: None if self.gate is None else self.gate()
+        if before is not None:
+            before.on_passed = lambda: None
+            before.release()
+        self._advance_later()
+
+    def refuse_appends(self, why: str | None) -> None:
+        """Take nothing from senders, because of `why`, until called with None."""
+        self._foreign = None if why is None else Busy(ResponseCode.SERVICE_NOT_AVAILABLE, why)
+        self._is_blocked = True  # the next append finds out which it is
+
+    def follow(self) -> Follower:
+        """Take in another broker's log from now on; nothing of our own may be appended meanwhile."""
+        assert self._foreign is not None, "appends must be refused first"
+        if self._follower is None:
+            self._commit()
+            self._follower = Follower(
+                self.config,
+                self._log,
+                self._queues,
+                self._dispatcher,
+                self._index,
+                self._followed,
+                self._forget_queue,
+            )
+        return self._follower
+
+    def _followed(self, position: Position) -> None:
+        _, self._last_start, self._last_store_ms = position
+        self._dispatcher.seal(position)
+
+    def _forget_queue(self, queue: ConsumeQueue) -> None:
+        self._dispatcher.forget_topic([queue])
+        self._queues.remove_queue(queue)
+        self._checkpointer.queues_removed()
+
+    def take_raw(self, data: bytes) -> None:
+        """The next bytes of the log that is followed. Raises Busy when the disk is full, DiskFault when it
+        has failed, Corrupt when they make no sense."""
+        follower = self._follower
+        if follower is None or self.failed is not None:
+            raise DiskFault(self.failed or f"the store {self.config.root} follows nobody")
+        try:
+            follower.take(data)
+        except (OSError, DiskFault) as error:
+            if is_full(error):
+                self._refuse(error)
+                raise Busy(ResponseCode.SERVICE_NOT_AVAILABLE, str(self._refusal)) from None
+            self._on_fault(error)
+            raise DiskFault(str(self.failed)) from None
+        self._refusal = None
+        if self.config.is_sync:
+            self._flusher.wrote()
+        if not self._is_sealing:
+            self._is_sealing = True
+            self._clock.later(SEAL_SECONDS, self._seal_followed)
+        for listener in self._on_write:
+            listener()
+
+    def _seal_followed(self) -> None:
+        """What came of a log that is followed goes into its queues."""
+        self._is_sealing = False
+        if self._follower is not None and self._is_open and self.failed is None:
+            self._follower.seal()
+            self._advance()
+
+    def show_up_to(self, place: int | None) -> None:
+        """Of a log that is followed: let readers see only what ends before `place` (None: everything)."""
+        if place != self._visible_to:
+            self._visible_to = place
+            self._advance_later()
+
+    def leave_log(self) -> None:
+        """Follow no more. The beginning of a record that never came as a whole is taken back, everything else
+        is ours now and visible once it is durable. Raises DiskFault."""
+        self._seal_followed()
+        follower, self._follower = self._follower, None
+        self._visible_to = None
+        try:
+            if follower is not None and follower.whole < self._log.end:
+                self._log.segments.cut(follower.whole)
+                self._log.resume(follower.whole)
+                self._flusher.taken_back(follower.whole)
+        except OSError as error:
+            self._on_fault(error)
+            raise DiskFault(self.failed or str(error)) from None
+        self.sync()
+
+    def on_write(self, listener: Callable[[], None]) -> None:
+        """Have `listener` told when the log has grown; it must not raise."""
+        self._on_write.append(listener)
+
+    def on_durable(self, listener: Callable[[], None]) -> None:
+        """Have `listener` told when more of the log is on the disk; it must not raise."""
+        self._on_durable.append(listener)
+
+    def raw(self, place: int, size: int) -> bytes:
+        """Up to `size` bytes of the log from `place` on, as they lie in one file; fewer where it ends."""
+        segment_left = self.config.commit_log_segment_bytes - place % self.config.commit_log_segment_bytes
+        size = min(size, segment_left, self._log.end - place)
+        return self._log.read(size, place) if size > 0 and place >= self._log.start else b""
+
+    def places_of(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Where the valid records lie that begin from `start` on and before `end`, with their sizes."""
+        places = []
+        for found in Finder(self.config, self._log, start).sketches():
+            if found[0] >= end:
+                break
+            places.append((found[0], found[1]))
+        return places
+
+    @property
+    def file_places(self) -> list[int]:
+        """Where the files of the log begin."""
+        return self._log.segments.bases
+
+    @property
+    def is_released(self) -> bool:
+        """Whether a closed store has let go of its folder: a last sync may have been under way."""
+        return self._lock is None
+
+    @property
+    def durable(self) -> int:
+        """As far as the log is stored in the mode asked for, as far as our own disk is concerned."""
+        return self._flusher.flushed if self.config.is_sync else self._log.end
 
     # Reading.
 
@@ -730,6 +962,12 @@ class Store:
         a clean stop nothing. For those who keep things in pairs: a power cut may have parted them."""
         if self._unclean_from is not None:
             yield from records_from(self.config, self._log, self._unclean_from, is_verified=True)
+
+    def records_after(self, physical_offset: int) -> Iterator[records.Record]:
+        """Every valid record from the one at `physical_offset` on, in the order of the log."""
+        yield from records_from(
+            self.config, self._log, max(physical_offset, self._log.start), is_verified=True
+        )
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The visible record that begins there; None when there is none, or a damaged one."""
@@ -827,6 +1065,7 @@ class Store:
         Raises Busy when the disk is full, DiskFault after an error of it.
         """
         self._commit()
+        self._seal_followed()
         try:
             self._queues.deleted.note(topic, self._log.end, self._log.start)
         except OSError as error:
@@ -848,6 +1087,7 @@ class Store:
     def clean_expired_queues(self) -> list[tuple[str, int]]:
         """Forget the queues all of whose messages are gone, with their offsets; returns which."""
         self._commit()
+        self._seal_followed()
         gone = [
             queue
             for queue in self._queues.on_disk()
@@ -889,6 +1129,11 @@ class Store:
     @property
     def dispatched(self) -> int:
         return self._dispatcher.position.end
+
+    @property
+    def sync_times(self) -> SyncTimes:
+        """How long it took to bring the log to the disk."""
+        return self._flusher.times
 
     @property
     def refusal(self) -> str | None:

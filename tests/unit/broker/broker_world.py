@@ -93,7 +93,7 @@ class BrokerWorld:
 
     def lose_power(self) -> None:
         """The same, and nothing is left of what was not synced."""
-        self._end_on(self.files.power_cut(_Misfortune()))
+        self._end_on(self.files.power_cut(Misfortune()))
 
     def _end_on(self, disk: SimulatedFiles) -> None:
         self.broker = None  # type: ignore[assignment]
@@ -193,7 +193,7 @@ class BrokerWorld:
         return topic
 
 
-class _Misfortune(Chance):
+class Misfortune(Chance):
     """Of all that can happen, the worst."""
 
     def random(self) -> float:

@@ -67,7 +67,7 @@ def test_secrets_are_masked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ("flushDisk=x", {}, "conf:1: the broker has no setting 'flushDisk'; did you mean flushDiskType?"),
         ("", {"KOUROU_BROKER_LISTEN_PROT": "1"}, "did you mean KOUROU_BROKER_LISTEN_PORT?"),
         ("listenPort=70000", {}, "listenPort is '70000', but must be a whole number from 0 to 65535"),
-        ("brokerRole=SLAVE", {}, "brokerRole can only be ASYNC_MASTER here"),
+        ("enableDLegerCommitLog=true", {}, "enableDLegerCommitLog can only be false here"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_with_its_place(

@@ -4,7 +4,7 @@ import pytest
 
 from kourou.client.address_map import AddressMap
 from kourou.client.routes import NameServers, Route, Routes
-from kourou.client.steps import Call, Wait
+from kourou.client.steps import Call, Pause, Wait
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
 from kourou.errors import Denied, NotFound, Unreachable
@@ -183,8 +183,32 @@ def test_a_topic_that_nobody_may_write_to_is_denied(clock: SimulatedClock) -> No
 
 def test_a_topic_without_a_master_has_nowhere_to_write_to(clock: SimulatedClock) -> None:
     world = World({"n1:1": {"t": route_of({"a": {1: "a1:1"}})}})
+
+    def or_time_passes(step: Call | Pause) -> Command | None:
+        if isinstance(step, Pause):
+            return clock.advance(step.seconds)
+        return world(step)
+
     with pytest.raises(NotFound, match="no queue that can be written to: its brokers have no master"):
-        play(Routes(servers(clock, "n1:1"), clock).to_publish("t", 3.0), world)
+        play(Routes(servers(clock, "n1:1"), clock).to_publish("t", 3.0), or_time_passes)
+    assert clock.monotonic() > 2.5, "a replica may become the master meanwhile"
+
+
+def test_a_replica_that_becomes_the_master_is_found_within_the_same_send(clock: SimulatedClock) -> None:
+    world = World({"n1:1": {"t": route_of({"a": {1: "a1:1", 2: "a2:1"}})}})
+
+    def or_it_is_elected(step: Call | Pause) -> Command | None:
+        if isinstance(step, Pause):
+            clock.advance(step.seconds)
+            if clock.monotonic() > 1.0:
+                world.tables["n1:1"] = {"t": route_of({"a": {0: "a2:1", 1: "a1:1"}})}
+            return None
+        return world(step)
+
+    routes = Routes(servers(clock, "n1:1"), clock)
+    route, _ = play(routes.to_publish("t", 3.0), or_it_is_elected)
+    assert route.master("a") == "a2:1"
+    assert clock.monotonic() < 1.3
 
 
 @pytest.mark.parametrize("perm", [6, 4])

@@ -198,3 +198,51 @@ def test_the_broker_is_asked_under_the_clients_own_name(world: ConsumingWorld) -
     wanted = LockQueues(client_id="me", consumer_group="billing", mq_set=[queue_of("orders")])
     reply = world.peer.ask(RequestCode.LOCK_BATCH_MQ, body=wanted.encode())
     assert reply.code != 0 or LockedQueues.decode(reply.body).locked == []
+
+
+def key_of(message: ReceivedMessage) -> str | None:
+    """`a3` is of key `a`; one that begins with a digit is of none."""
+    key = message.body[:1].decode()
+    return key if key.isalpha() else None
+
+
+def test_with_keys_a_failed_message_holds_up_those_of_its_key_alone(world: ConsumingWorld) -> None:
+    handler = failing_on(b"a1", ValueError("no"), times=2)
+    member = world.consumer(ordered_key=key_of).on("orders", handler, ordered=True).start()
+    world.send("orders", b"a1", b"b1", b"a2", b"c1", b"b2")
+    assert member.bodies == [b"a1", b"b1", b"c1", b"b2"]
+    world.send("orders", b"a3", b"b3")
+    assert member.bodies[4:] == [b"b3"]
+    world.pass_time(1.5)
+    assert member.bodies[5:] == [b"a1"]
+    world.pass_time(1.5)
+    assert member.bodies[6:] == [b"a1", b"a2", b"a3"]
+    assert [message.reconsume_times for message in member.received if message.body == b"a1"] == [0, 1, 2]
+
+
+def test_the_place_of_a_queue_stays_before_a_key_that_is_held_up(world: ConsumingWorld) -> None:
+    handler = failing_on(b"a1", ValueError("no"), times=1)
+    member = world.consumer(ordered_key=key_of).on("orders", handler, ordered=True).start()
+    world.send("orders", b"b1", b"a1", b"b2", b"b3")
+    assert member.bodies == [b"b1", b"a1", b"b2", b"b3"]
+    member.close()
+    assert member.place() == 1
+
+
+def test_a_bad_message_of_a_key_becomes_a_dead_letter_and_the_key_goes_on(world: ConsumingWorld) -> None:
+    handler = failing_on(b"a1", ValueError("no"))
+    member = world.consumer(retries=1, ordered_key=key_of).on("orders", handler, ordered=True).start()
+    world.send("orders", b"a1", b"a2", b"b1")
+    assert member.bodies == [b"a1", b"b1"]
+    world.pass_time(1.5)
+    assert member.bodies == [b"a1", b"b1", b"a1", b"a2"]
+    assert world.peer.bodies("%DLQ%billing") == [b"a1"]
+
+
+def test_a_message_without_a_key_holds_up_all_behind_it(world: ConsumingWorld) -> None:
+    handler = failing_on(b"1", ValueError("no"), times=1)
+    member = world.consumer(ordered_key=key_of).on("orders", handler, ordered=True).start()
+    world.send("orders", b"1", b"b1")
+    assert member.bodies == [b"1"]
+    world.pass_time(1.5)
+    assert member.bodies == [b"1", b"1", b"b1"]

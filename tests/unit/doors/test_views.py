@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -142,3 +143,29 @@ def test_what_was_asked_for_is_asked_for_again_in_time(
     assert window._asked == {0, 7}
     file.view(10, 0)
     assert window._asked == {0}  # all is forgotten, and what is seen now was asked for
+
+
+CUT = """
+import os, sys
+from kourou.doors.files import RealFiles
+file = RealFiles().open(sys.argv[1], create=True)
+file.truncate(1 << 20)
+file.pwrite(b"hello", 500_000)
+assert bytes(file.view(5, 500_000)) == b"hello"
+os.truncate(sys.argv[1], 4096)
+assert file.view(5, 500_000) is None
+assert file.pread(5, 500_000) == b""
+os.truncate(sys.argv[1], 1 << 20)
+assert bytes(file.view(5, 500_000)) == bytes(5)
+"""
+
+
+def test_a_file_that_somebody_cut_off_ends_no_process(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CUT, str(tmp_path / "log")],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr or f"ended by signal {-done.returncode}"

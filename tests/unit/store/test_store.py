@@ -439,6 +439,28 @@ def test_whoever_waits_for_a_tick_the_disk_had_no_room_for_hears_of_it() -> None
     assert (store.wrote, store.max_offset("T", 0)) == (0, 0)
 
 
+def test_after_a_write_that_took_too_long_those_who_waited_for_it_hear_so() -> None:
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock)
+    store.append(draft(b"quick"))
+
+    def slow(operation: str, path: str) -> None:
+        if operation == "pwrite" and "commitlog" in path:
+            clock.advance(1.5)
+
+    files.before = slow
+    store.append(draft(b"stored, however long it took"))
+    files.before = None
+    with pytest.raises(
+        Busy, match=r"took 1500 ms, 1000 ms are allowed \(osPageCacheBusyTimeOutMills\)"
+    ) as refused:
+        store.append(draft(b"waited"))
+    assert refused.value.code == ResponseCode.SYSTEM_BUSY
+    clock.advance(0.2)
+    store.append(draft(b"a moment later"))
+    assert bodies_of(store, "T", 0) == [b"quick", b"stored, however long it took", b"a moment later"]
+
+
 def test_a_write_cut_short_by_a_full_disk_leaves_no_bytes_behind() -> None:
     """Some file systems promise blocks and then have none: nothing of the tick may come back to life."""
     files, tick, clock = SimulatedFiles(), Later(), SimulatedClock()

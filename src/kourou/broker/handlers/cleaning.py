@@ -48,7 +48,7 @@ class CleanTopicsHandler:
 
     def __call__(self, request: Command, answer: Answer) -> None:
         for name in self._store.topics():
-            if self._topics.get(name) is None and name != names.SCHEDULE_TOPIC:
+            if self._topics.get(name) is None and name not in names.NOT_SENDABLE:
                 self._store.delete_topic(name)
         answer(request.reply())
 

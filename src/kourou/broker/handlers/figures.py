@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kourou import __version__
 from kourou.broker.config import BrokerConfig
 from kourou.broker.delays import Delays
 from kourou.broker.members import Members
@@ -244,6 +245,8 @@ class RuntimeInfoHandler:
     def _self(self) -> dict[str, str]:
         return {
             "brokerVersionDesc": OUR_VERSION,
+            "kourouVersion": __version__,
+            "kourouNowMillis": str(self._clock.now_ms()),
             "brokerActive": "true",
             "bootTimestamp": str(self._started_ms),
             "runtime": _duration(self._clock.monotonic() - self._started),

@@ -7,7 +7,7 @@ Command ─▶ may this group read here? ─▶ which ones? ─▶ store.read �
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -39,8 +39,28 @@ SUSPEND_MS_MAX: Final = 100_000
 """Below the 120 seconds after which a silent connection is closed."""
 
 FOUND: Final = reply_template(
-    b'{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d"}'
+    b'{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d"}'
 )
+
+
+class Standing(Protocol):
+    """What a reader's broker needs to know of its replica set."""
+
+    @property
+    def is_slave(self) -> bool: ...
+    @property
+    def has_master(self) -> bool:
+        """A slave: whether its master is there to be read from."""
+
+    @property
+    def has_slaves(self) -> bool:
+        """A master: whether a slave is there that keeps up."""
+
+
+class Alone:
+    """A broker with no replica."""
+
+    is_slave = has_master = has_slaves = False
 
 
 class PullHandler:
@@ -58,8 +78,10 @@ class PullHandler:
         long_poll: LongPoll,
         stats: Stats,
         clock: Clock,
+        standing: Standing | None = None,
     ) -> None:
         self._config = config
+        self._standing = standing or Alone()
         self._topics = topics
         self._groups = groups
         self._members = members
@@ -76,11 +98,62 @@ class PullHandler:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         if self._told_of_reset(request, answer, header):
             return
+        if self._standing.is_slave and not self._config.slave_read:
+            self._send_to_master(request, answer, header, "slaveReadEnable=false")
+            return
         result = self._read(header, header.queue_offset, wanted)
-        if header.sys_flag & SUSPEND and is_worth_waiting(result, header.queue_offset):
+        if self._standing.is_slave and is_elsewhere(result.status, header.queue_offset):
+            self._not_here(request, answer, header, wanted, result)
+        elif header.sys_flag & SUSPEND and (
+            is_worth_waiting(result, header.queue_offset) or self._may_be_shown_soon(result)
+        ):
             self._park(request, answer, header, wanted)
         else:
             self._answer(request, answer, header, result)
+
+    def _may_be_shown_soon(self, result: ReadResult) -> bool:
+        """Whether the log has more than readers see yet. A new master shows all of its own a moment after it
+        began to lead: who was further on with the old one waits for that, and is not sent back."""
+        is_ahead = result.status is ReadStatus.OFFSET_OVERFLOW_BADLY
+        return is_ahead and self._store.dispatched < self._store.wrote
+
+    @property
+    def may_read_here(self) -> bool:
+        """Whether this broker answers readers at all."""
+        return self._config.slave_read or not self._standing.is_slave
+
+    def suggested(self, group_name: str, is_behind: bool) -> int:
+        """Which broker of the set to ask the next time: who is far behind does not disturb the master."""
+        group = self._groups.get(group_name) if self._config.slave_read else None
+        if group is None:
+            return 0
+        if is_behind and (self._standing.has_slaves or self._standing.is_slave):
+            return group.which_broker_when_consume_slowly
+        return group.broker_id
+
+    def _send_to_master(self, request: Command, answer: Answer, header: PullMessage, why: str) -> None:
+        """Whoever asks is to ask the master, at once and for the same."""
+        reply = PullReply(
+            suggest_which_broker_id=0,
+            next_begin_offset=header.queue_offset,
+            min_offset=self._store.min_offset(header.topic, header.queue_id),
+            max_offset=self._store.max_offset(header.topic, header.queue_id),
+        )
+        answer(request.reply(reply, code=ResponseCode.PULL_RETRY_IMMEDIATELY, remark=why))
+
+    def _not_here(
+        self, request: Command, answer: Answer, header: PullMessage, wanted: Filter, result: ReadResult
+    ) -> None:
+        """A slave has not got that far yet, or less than its master: it corrects nobody's offset while that
+        one is there, and waits for what is still to come while it is not."""
+        if self._standing.has_master:
+            self._send_to_master(request, answer, header, f"{result.status.name} on a slave")
+        elif header.queue_offset < result.min_offset:
+            self._answer(request, answer, header, result)
+        elif header.sys_flag & SUSPEND:
+            self._park(request, answer, header, wanted)
+        else:
+            self._send_to_master(request, answer, header, f"{result.status.name} on a slave")
 
     def wanted(self, header: PullMessage) -> Filter:
         """Which messages to send. Raises Refused when this group may not read there."""
@@ -101,6 +174,11 @@ class PullHandler:
                 f"group {header.consumer_group} may not consume (consumeEnable=false)",
             )
         topic = self._topics.named(header.topic)
+        if self._groups.is_forbidden(header.consumer_group, header.topic):
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
+            )
         if not topic.perm & PERM_READ:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
@@ -188,8 +266,14 @@ class PullHandler:
     def _answer(self, request: Command, answer: Answer, header: PullMessage, result: ReadResult) -> None:
         self._offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_offset)
         if request.serialization == JSON and result.status is ReadStatus.FOUND:
-            numbers = (result.next_offset, result.min_offset, result.max_offset, request.opaque)
-            head = FOUND % numbers
+            broker_id = self.suggested(header.consumer_group, result.is_behind)
+            head = FOUND % (
+                broker_id,
+                result.next_offset,
+                result.min_offset,
+                result.max_offset,
+                request.opaque,
+            )
             frame = reply_frame(head, *result.messages)
             body_bytes = len(frame) - len(head) - PREFIX.size
             self._stats.got(header.topic, header.consumer_group, result.count, body_bytes)
@@ -199,7 +283,7 @@ class PullHandler:
         if result.count:
             self._stats.got(header.topic, header.consumer_group, result.count, len(body))
         reply = PullReply(
-            suggest_which_broker_id=0,
+            suggest_which_broker_id=self.suggested(header.consumer_group, result.is_behind),
             next_begin_offset=result.next_offset,
             min_offset=result.min_offset,
             max_offset=result.max_offset,
@@ -223,8 +307,12 @@ class PullHandler:
             if self._told_of_reset(request, answer, header):
                 return True
             result = self._read(header, queue_offset, wanted)
-            if not last and is_worth_waiting(result, queue_offset):
+            if not last and (is_worth_waiting(result, queue_offset) or self._may_be_shown_soon(result)):
                 return False
+            if self._standing.is_slave and is_elsewhere(result.status, queue_offset):
+                if last:
+                    self._send_to_master(request, answer, header, f"{result.status.name} on a slave")
+                return last
             if not last and result.status is ReadStatus.NO_MATCHED_MESSAGE:
                 queue_offset = result.next_offset  # not for this reader: wait on behind it
                 return False
@@ -256,6 +344,13 @@ def response_code(status: ReadStatus, queue_offset: int) -> ResponseCode:
     if code is None:
         return ResponseCode.PULL_NOT_FOUND if queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED
     return code
+
+
+def is_elsewhere(status: ReadStatus, queue_offset: int) -> bool:
+    """Whether the reader is at a place that this broker does not have."""
+    if status is ReadStatus.NO_MESSAGE_IN_QUEUE:
+        return queue_offset > 0
+    return status in (ReadStatus.OFFSET_OVERFLOW_BADLY, ReadStatus.OFFSET_TOO_SMALL)
 
 
 def is_worth_waiting(result: ReadResult, queue_offset: int) -> bool:

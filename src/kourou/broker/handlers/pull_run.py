@@ -69,14 +69,15 @@ class PullRunHandler:
                     wanted=wanted.codes,
                     accepts=wanted.accepts,
                 )
-                if result.status is not ReadStatus.FOUND:
+                if result.status is not ReadStatus.FOUND or not plain.may_read_here:
                     break
                 if header.sys_flag & COMMIT and header.commit_offset >= 0:
                     offsets.commit(group, topic, queue_id, header.commit_offset)
                 next_offset, size = result.next_offset, result.size
                 offsets.pulled(group, topic, queue_id, next_offset)
                 self._stats.got(topic, group, result.count, size)
-                head = FOUND % (next_offset, result.min_offset, result.max_offset, request.opaque)
+                broker_id = plain.suggested(group, result.is_behind)
+                head = FOUND % (broker_id, next_offset, result.min_offset, result.max_offset, request.opaque)
                 head_size = len(head)
                 prefix = _pack_prefix(4 + head_size + size, head_size)
                 answers.send((prefix, head, *result.messages), 8 + head_size + size)

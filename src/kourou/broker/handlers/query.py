@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import UNSET
 
+from kourou.access.rules import SUB, topic_need
 from kourou.broker.filters import Filter
 from kourou.broker.members import Members
 from kourou.errors import Refused
@@ -14,6 +15,8 @@ from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.headers import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessage
 from kourou.protocol.names import printable
+from kourou.protocol.record import Record
+from kourou.remoting.access import Require
 from kourou.remoting.answer import Answer
 from kourou.store.consume_queue import ENTRY
 from kourou.store.store import Store
@@ -59,8 +62,9 @@ def _newest_that_fit(found: list[bytes]) -> list[bytes]:
 class ViewMessageHandler:
     """VIEW_MESSAGE_BY_ID (33): the message at a place of the log, which an offset id names."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, require: Require) -> None:
         self._store = store
+        self._require = require
 
     def __call__(self, request: Command, answer: Answer) -> None:
         place = request.parse(ViewMessage).offset
@@ -71,6 +75,7 @@ class ViewMessageHandler:
                 f"can not find message by the offset, {place}: the log holds {self._store.start} to "
                 f"{self._store.dispatched}, and no message begins there",
             )
+        self._require(request, answer, topic_need(Record(record).topic.decode(), SUB, ""))
         answer(request.reply(body=record))
 
 

@@ -7,13 +7,14 @@ The plain way, for every kind of send. What is usual and comes in numbers takes 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from kourou.broker import half_messages
 from kourou.broker.advertised import Advertised
 from kourou.broker.config import BrokerConfig
+from kourou.broker.handlers.usual_properties import UsualProperties
 from kourou.broker.later import Later
 from kourou.broker.retries import Retries
 from kourou.broker.stats import Stats
@@ -30,10 +31,10 @@ from kourou.protocol.message_id import UniqueIds
 from kourou.protocol.names import printable
 from kourou.protocol.properties import PROPERTIES_BYTES_MAX, encode, find, parse, with_added
 from kourou.protocol.recall_handle import RecallHandle
-from kourou.protocol.record import CRC_PROPERTY_BYTES, decode_batch
+from kourou.protocol.record import CRC_PROPERTY_BYTES, BatchItem, decode_batch
 from kourou.remoting.answer import Answer
-from kourou.store.flush import FLUSH_TIMEOUT, OK, StoreStatus
-from kourou.store.store import Appended, Draft, Store
+from kourou.store.flush import FLUSH_SLAVE_TIMEOUT, FLUSH_TIMEOUT, OK, SLAVE_NOT_AVAILABLE, StoreStatus
+from kourou.store.store import Appended, Draft, Store, Usual
 
 BATCH_MESSAGES_MAX: Final = 1_024
 TRANSACTION_BITS: Final = 0xC
@@ -73,13 +74,18 @@ class SendHandler:
         self._unique_ids = unique_ids
         self._clock = clock
         self._chance = chance
-        self._is_writable = config.permission & PERM_WRITE != 0
         self._body_bytes_max = config.message_bytes_max
         self._properties_bytes_max = PROPERTIES_BYTES_MAX - CRC_PROPERTY_BYTES - 1
         trace_on = "true" if config.trace_on else "false"
+        self._usual = UsualProperties(self.stored_properties)
         self._added = (
             f"MSG_REGION\x01{config.region}\x02TRACE_ON\x01{trace_on}\x02CLUSTER\x01{config.cluster_name}\x02"
         )
+
+    @property
+    def is_writable(self) -> bool:
+        """As it is set now: operators may change it while the broker runs."""
+        return self.config.permission & PERM_WRITE != 0
 
     def __call__(self, request: Command, answer: Answer) -> None:
         header: SendMessage | SendMessageV2
@@ -94,7 +100,7 @@ class SendHandler:
             or not 0 <= queue_id < topic.write_queue_nums
             or not topic.perm & PERM_WRITE
             or name in names.NOT_SENDABLE
-            or not self._is_writable
+            or not self.is_writable
         ):
             queue_id = self._unusual_queue(header, topic)
         if header.batch or request.code == _SEND_BATCH_MESSAGE:
@@ -148,7 +154,7 @@ class SendHandler:
             and 0 <= header.queue_id < topic.write_queue_nums
             and topic.perm & PERM_WRITE
             and header.topic not in names.NOT_SENDABLE
-            and self._is_writable
+            and self.is_writable
         ):
             return header.queue_id
         return self._unusual_queue(header, topic)
@@ -232,7 +238,7 @@ class SendHandler:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"topic '{name}' is not writable: its perm is {topic.perm}"
             )
-        if not self._is_writable:
+        if not self.is_writable:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"broker {self.config.broker_name} is not writable: its brokerPermission is "
@@ -323,6 +329,54 @@ class SendHandler:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a batch of {len(messages)} messages: 1 to {BATCH_MESSAGES_MAX} are taken",
             )
+        batch = self._take_usual(request, answer, header, queue_id, messages)
+        if batch is None:
+            batch = self._take_any(answer, header, queue_id, messages)
+        self._stats.put(header.topic, len(messages), batch.size)
+        template = self._advertised.hex.decode() + "%016X"
+        offset_ids = ",".join([template % place for place, _ in batch.places])
+        # A batch may have a unique id of its own (5.x clients); else its messages' ids stand for it.
+        unique_id_of_batch = (find(of_batch, b"UNIQ_KEY") or b"").decode() or ",".join(batch.unique_ids)
+        reply = self._reply(offset_ids, queue_id, batch.places[0][1], unique_id_of_batch)
+
+        def accepted(status: StoreStatus) -> None:
+            answer(answer_to(request, reply, status))
+
+        no_wait = find(of_batch, b"WAIT") == b"false"
+        self._store.when_stored(batch.end, accepted, written_is_enough=no_wait)
+
+    def _take_usual(
+        self,
+        request: Command,
+        answer: Answer,
+        header: SendMessage | SendMessageV2,
+        queue_id: int,
+        messages: list[BatchItem],
+    ) -> _Batch | None:
+        """The batch stored, if all of it is of the usual kind: a fifth less than the plain way takes."""
+        if b"TRAN_MSG" in request.body or header.sys_flag & TRANSACTION_BITS:
+            return None
+        run: list[Usual] = []
+        unique_ids: list[str] = []
+        key = (header.topic, queue_id)
+        sys_flag, born_ms = header.sys_flag, header.born_timestamp
+        stored = self._usual.of_each(header.topic, [_as_text(each.properties) for each in messages])
+        for (flag, body, _), (properties, unique_id, id_at, tag) in zip(messages, stored, strict=False):
+            run.append((key, body, properties, id_at, tag, flag, sys_flag, born_ms, 0))
+            unique_ids.append(unique_id.decode())
+        if len(run) < len(messages):
+            return None
+        peer = answer.connection.packed_peer
+        taken = self._store.append_usual_batch(run, peer, self._advertised.packed)
+        return None if taken is None else _Batch(taken.places, unique_ids, taken.end, taken.end - taken.start)
+
+    def _take_any(
+        self,
+        answer: Answer,
+        header: SendMessage | SendMessageV2,
+        queue_id: int,
+        messages: list[BatchItem],
+    ) -> _Batch:
         drafts, unique_ids = [], []
         for flag, body, given in messages:
             if find(given, b"TRAN_MSG") == b"true" or header.sys_flag & TRANSACTION_BITS:
@@ -346,19 +400,17 @@ class SendHandler:
                 )
             )
         batch = self._store.append_batch(drafts)
-        self._stats.put(header.topic, len(batch), sum(each.size for each in batch))
-        offset_ids = ",".join(
-            message_id.offset_id(self._advertised.packed, each.physical_offset) for each in batch
-        )
-        # A batch may have a unique id of its own (5.x clients); else its messages' ids stand for it.
-        unique_id_of_batch = (find(of_batch, b"UNIQ_KEY") or b"").decode() or ",".join(unique_ids)
-        reply = self._reply(offset_ids, queue_id, batch[0].queue_offset, unique_id_of_batch)
+        places = [(each.physical_offset, each.queue_offset) for each in batch]
+        return _Batch(places, unique_ids, batch[-1].end, sum(each.size for each in batch))
 
-        def accepted(status: StoreStatus) -> None:
-            answer(answer_to(request, reply, status))
 
-        no_wait = find(of_batch, b"WAIT") == b"false"
-        self._store.when_stored(batch[-1].end, accepted, written_is_enough=no_wait)
+class _Batch(NamedTuple):
+    """Where the messages of a batch have their places (physical and queue offset), and their unique ids."""
+
+    places: list[tuple[int, int]]
+    unique_ids: list[str]
+    end: int
+    size: int
 
 
 def _entry(text: str, start: str) -> int:
@@ -380,10 +432,17 @@ def _as_text(properties: bytes) -> str:
         ) from None
 
 
+_STORED_CODES: Final = {
+    FLUSH_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+
+
 def answer_to(request: Command, reply: SendReply, status: StoreStatus) -> Command:
     """How the storing of a message ended, as its sender is told."""
     if status is OK:
         return request.reply(reply)
-    if status is FLUSH_TIMEOUT:
-        return request.reply(reply, code=ResponseCode.FLUSH_DISK_TIMEOUT, remark=status.reason)
+    if status.is_stored:
+        return request.reply(reply, code=_STORED_CODES[status], remark=status.reason)
     return request.reply(code=ResponseCode.SERVICE_NOT_AVAILABLE, remark=status.reason)

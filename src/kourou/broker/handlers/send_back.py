@@ -6,6 +6,7 @@ import logging
 
 import msgspec
 
+from kourou.access.rules import HIDDEN_TOPICS, SUB, topic_need
 from kourou.broker.advertised import Advertised
 from kourou.broker.config import BrokerConfig
 from kourou.broker.groups import Groups
@@ -20,6 +21,7 @@ from kourou.protocol.command import Command
 from kourou.protocol.headers import SendBack
 from kourou.protocol.properties import find, with_added
 from kourou.protocol.record import Record
+from kourou.remoting.access import Require
 from kourou.remoting.answer import Answer
 from kourou.store.flush import OK, StoreStatus
 from kourou.store.store import Draft, Store
@@ -40,6 +42,7 @@ class SendBackHandler:
         store: Store,
         stats: Stats,
         advertised: Advertised,
+        require: Require,
     ) -> None:
         self._config = config
         self._groups = groups
@@ -48,6 +51,7 @@ class SendBackHandler:
         self._store = store
         self._stats = stats
         self._advertised = advertised
+        self._require = require
 
     def __call__(self, request: Command, answer: Answer) -> None:
         header = request.parse(SendBack)
@@ -63,6 +67,7 @@ class SendBackHandler:
             return
         topic, queue_id = self._retries.retry_queue(group, unit_mode=bool(header.unit_mode))
         record = self._record(header.physical_offset)
+        self._require(request, answer, topic_need(record.topic.decode(), SUB, header.group))
         level = header.delay_level or FIRST_LEVEL + record.reconsume_times
         tries_max = self._retries.tries_max(group, header.max_reconsume_times, request.version)
         if record.reconsume_times >= tries_max or header.delay_level < 0:
@@ -95,7 +100,14 @@ class SendBackHandler:
                 f"no message begins at {physical_offset} of the commit log of broker "
                 f"{self._config.broker_name}: it may have been too old to be kept",
             )
-        return Record(data)
+        record = Record(data)
+        topic = record.topic.decode()
+        if topic in HIDDEN_TOPICS:  # nobody received it from there: a half message is not out yet
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the message at {physical_offset} is in {topic}, which no group can subscribe to",
+            )
+        return record
 
     def _next_try(self, record: Record, topic: str, queue_id: int, level: int) -> Draft:
         """The same message, under `topic`, tried once more often."""

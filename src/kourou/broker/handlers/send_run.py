@@ -71,6 +71,8 @@ class SendRunHandler:
         )
 
     def __call__(self, frames: list[Frame], answers: RunAnswers) -> int:
+        if not self._plain.is_writable:
+            return 0
         asked: list[Asked] = []
         run: list[Usual] = []
         try:  # noqa: SIM105  # every run pays for it, and suppress() costs ten times as much

@@ -11,7 +11,7 @@ are not remembered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from kourou.protocol.record import has_crc
@@ -57,6 +57,25 @@ class UsualProperties:
         self._plain = plain
         self.by_rest: dict[str, Around] = {}
         """By `rest_of` the properties. Good for unique ids of 32 letters and digits."""
+
+    def of_each(self, topic: str, texts: Iterable[str]) -> Iterator[tuple[bytes, bytes, int, int]]:
+        """What these are stored as, the unique id, where that begins if it is all a message is found by (else
+        0), the tag's code: one after the other, up to the first that is too unusual. `plain` may refuse."""
+        usual_of = self.by_rest.get
+        # Most messages have the properties of the one before, but for the unique id.
+        length, came_before, came_after, id_from, id_to, before, after, stored_at, usual_tag = UNKNOWN
+        for text in texts:
+            if len(text) != length or not (text.startswith(came_before) and text.endswith(came_after)):
+                known = usual_of(rest_of(text), UNKNOWN)
+                length, came_before, came_after, id_from, id_to, before, after, stored_at, usual_tag = known
+            unique_id = text[id_from:id_to].encode()
+            if unique_id.isalnum():
+                yield before + unique_id + after, unique_id, stored_at, usual_tag
+            else:
+                stored = self.looked_at(topic, text, 0)
+                if stored is None:
+                    return
+                yield stored.properties, stored.unique_id, 0, stored.tag
 
     def looked_at(self, topic: str, text: str, sys_flag: int) -> Stored | None:
         """What `text` is stored as, remembered if it is of the usual kind; None when it is too unusual."""

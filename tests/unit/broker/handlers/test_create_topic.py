@@ -62,7 +62,48 @@ def test_it_waits_for_a_slow_name_server_but_not_for_ever(world: BrokerWorld) ->
     world.pass_time(1.5)
     assert not waiting.is_answered
     world.pass_time(1)
+    assert waiting.reply.code == ResponseCode.SYSTEM_ERROR
+    assert "topic 'orders' is made, but not registered: no name server answered" in (
+        waiting.reply.remark or ""
+    )
+    assert world.broker.topics.get("orders") is not None
+
+
+def test_one_name_server_that_answers_is_enough(world: BrokerWorld) -> None:
+    one = world.name_server(9876)
+    world.start(one.address, "127.0.0.1:9877")
+    waiting = world.connect().begin(
+        make_request(CREATE, CreateTopic(topic="orders", read_queue_nums=8, write_queue_nums=8, perm=6))
+    )
+    world.pass_time(3)
     assert waiting.reply.code == 0
+
+
+def test_attributes_are_set_and_taken_away(peer: Peer, world: BrokerWorld) -> None:
+    create(peer, attributes="+message.type=FIFO,+reserve.time=7")
+    assert world.broker.topics.all["orders"].attributes == {"message.type": "FIFO", "reserve.time": "7"}
+    create(peer, attributes="-reserve.time")
+    assert world.broker.topics.all["orders"].attributes == {"message.type": "FIFO"}
+    create(peer)
+    assert world.broker.topics.all["orders"].attributes == {"message.type": "FIFO"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ("+message.type=URGENT", "message.type is 'URGENT', but must be"),
+        ("+queue.type=BatchCQ", "queue.type is 'BatchCQ', but must be: SimpleCQ"),
+        ("+colour=red", "no attribute 'colour'"),
+        ("message.type=FIFO", "is not +name=value or -name"),
+        ("+message.type", "is not +name=value or -name"),
+        ("-message.type=FIFO", "is not +name=value or -name"),
+        ("+reserve.time=soon", "must be a number"),
+    ],
+)
+def test_an_attribute_that_cannot_be_is_refused(peer: Peer, attributes: str, words: str) -> None:
+    reply = create(peer, attributes=attributes)
+    assert reply.code == ResponseCode.INVALID_PARAMETER
+    assert words in (reply.remark or "")
 
 
 def test_a_name_servers_refusal_is_not_kept_from_whoever_made_the_topic(world: BrokerWorld) -> None:

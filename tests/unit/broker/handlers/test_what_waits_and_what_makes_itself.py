@@ -60,9 +60,9 @@ def test_all_groups_of_a_heartbeat_are_saved_with_one_write_each_file(world: Bro
     written: list[str] = []
     write = world.files.write_atomically
 
-    def counting(path: str, data: bytes, *, keep_previous: bool = True) -> None:
+    def counting(path: str, data: bytes, *, keep_previous: bool = True, private: bool = False) -> None:
         written.append(path.rpartition("/")[2])
-        write(path, data, keep_previous=keep_previous)
+        write(path, data, keep_previous=keep_previous, private=private)
 
     world.files.write_atomically = counting  # type: ignore[method-assign]
     groups = [f"group-{number}" for number in range(100)]

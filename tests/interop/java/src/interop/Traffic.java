@@ -12,6 +12,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -58,7 +59,7 @@ public final class Traffic {
     }
 
     private static void send(String[] args) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(args[2]);
+        DefaultMQProducer producer = new DefaultMQProducer(args[2], Signed.hook());
         producer.setNamesrvAddr(args[1]);
         producer.setClientIP("127.0.0.1");
         producer.setSendMsgTimeout(10_000);
@@ -132,7 +133,8 @@ public final class Traffic {
         int count = Integer.parseInt(args[5]);
         long deadline = System.currentTimeMillis() + 1000L * Integer.parseInt(args[6]);
         AtomicInteger received = new AtomicInteger();
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[2]);
+        DefaultMQPushConsumer consumer =
+            new DefaultMQPushConsumer(args[2], Signed.hook(), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(args[1]);
         consumer.setClientIP("127.0.0.1");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

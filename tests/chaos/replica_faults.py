@@ -1,0 +1,346 @@
+"""A sync master and its slave, real processes, under traffic, and everything that can happen to the two.
+
+    kill the slave      and start it again
+    pause the slave     SIGSTOP, SIGCONT
+    cut the link        connections break, or stay and nothing goes through, in one direction or both
+    slow link           less than is written
+    sync error          of the slave's disk (a failpoint): it stops, and is started again
+    switch              kill -9 the master while the slave is in sync, start the slave as the master, and the
+                        old master as its slave
+
+After each the two are joined again, and in the end everything is looked at: what was acknowledged as stored
+on both is there (I1 to I7), and the logs are the same bytes (I8). `python -m tests.chaos.replica_faults 50`
+does so many; `make chaos` does, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from kourou.doors import failpoints
+from kourou.errors import MQError
+from kourou.protocol.codes import ResponseCode
+from kourou.protocol.headers import SendReply
+from kourou.remoting.blocking import BlockingClient
+from tests.chaos.clients import (
+    _send_request,
+    everything,
+    group_offset,
+    make_topics,
+    pulled,
+)
+from tests.chaos.fault_proxy import FaultProxy, fault_proxy
+from tests.chaos.oracle import History, Queue, Sent, faults
+from tests.kourou_process import Serving, serving_broker
+
+TOPIC, QUEUES, SENDERS = "chaos", 4, 3
+EVERY_QUEUE: list[Queue] = [(TOPIC, number) for number in range(QUEUES)]
+SEGMENT_BYTES = 4 * 1024 * 1024
+NOT_CONFIRMED = frozenset(
+    {ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_DISK_TIMEOUT}
+)
+JOIN_SECONDS_MAX = 30.0
+CALL_SECONDS = 10.0
+
+KINDS = ("kill the slave", "pause the slave", "cut", "silent link", "one-way link", "slow link", "sync error")
+
+
+class Sender(threading.Thread):
+    """Sends to whoever is the master, again and again, and notes what came of it."""
+
+    def __init__(self, name: str, pair: Pair) -> None:
+        super().__init__(name=name, daemon=True)
+        self._pair = pair
+        self._number = 0
+        self._last_ok = time.monotonic()
+
+    def run(self) -> None:
+        while not self._pair.is_over:
+            with BlockingClient() as client, contextlib.suppress(MQError):
+                while not self._pair.is_over:
+                    self._send(client)
+            time.sleep(0.02)
+
+    def _send(self, client: BlockingClient) -> None:
+        pair, number = self._pair, self._number
+        self._number += 1
+        queue = EVERY_QUEUE[number % QUEUES]
+        body = f"{self.name}/{number}/".encode() + b"." * (number * 37 % 2000)
+        properties = {"TAGS": f"tag{number % 3}", "UNIQ_KEY": f"{self.name}-{number}".rjust(32, "0")}
+        message = Sent(self.name, number, queue, body, properties)
+        pair.history.sends(message)
+        try:
+            reply = client.call(pair.master, _send_request(queue, [message], False), CALL_SECONDS)
+        except MQError as error:
+            pair.history.is_unknown(message, str(error))
+            raise
+        if reply.code == ResponseCode.SUCCESS:
+            pair.history.was_acknowledged(message, reply.parse(SendReply).queue_offset)
+            now = time.monotonic()
+            pair.note_gap(now - self._last_ok)
+            self._last_ok = now
+            pair.count("acknowledged")
+        else:
+            pair.history.is_unknown(message, f"{reply.code} {reply.remark}")
+            pair.count("stored, not confirmed" if reply.code in NOT_CONFIRMED else "refused")
+            time.sleep(0.01)
+
+
+class Reader(threading.Thread):
+    """Reads from whoever is the master, and goes on where it was when that changes."""
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__(name="reader", daemon=True)
+        self._pair = pair
+
+    def run(self) -> None:
+        at = dict.fromkeys(EVERY_QUEUE, 0)
+        while not self._pair.is_over:
+            with BlockingClient() as client, contextlib.suppress(MQError):
+                while not self._pair.is_over:
+                    for queue in EVERY_QUEUE:
+                        messages, at[queue] = pulled(client, self._pair.master, queue, at[queue])
+                        self._pair.history.was_given(messages)
+            time.sleep(0.02)
+
+
+class Pair:
+    """Two brokers, the traffic, and the faults."""
+
+    def __init__(self, folder: Path, seed: int, proxy: FaultProxy) -> None:
+        self._folders = [folder / "one", folder / "two"]
+        self._chance = random.Random(seed)
+        self._seed = seed
+        self._proxy = proxy
+        self._ports = [free_ports(), free_ports()]
+        self._master = 0  # which of the two
+        self._open: list[contextlib.ExitStack] = [contextlib.ExitStack(), contextlib.ExitStack()]
+        self._serving: list[Serving | None] = [None, None]
+        self._lock = threading.Lock()
+        self.history = History(keeps_operations=False)
+        self.counters: Counter[str] = Counter()
+        self.longest_gap = 0.0
+        self.master = ""
+        self.is_over = False
+
+    # What the traffic tells.
+
+    def count(self, what: str) -> None:
+        with self._lock:
+            self.counters[what] += 1
+
+    def note_gap(self, seconds: float) -> None:
+        with self._lock:
+            self.longest_gap = max(self.longest_gap, seconds)
+
+    # The two.
+
+    def start(self) -> None:
+        self._start(0, is_master=True)
+        make_topics(self.master, [TOPIC], QUEUES)
+        self._start(1, is_master=False)
+        self._join()
+
+    def _start(self, which: int, *, is_master: bool, environment: dict[str, str] | None = None) -> None:
+        folder = self._folders[which]
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = (
+            f"brokerName=pair\nlistenPort={self._ports[which]}\nhaListenPort={self._ports[which] + 1}\n"
+            "slaveTimeout=1500\nhaMetadataInterval=300\n"
+            f"mappedFileSizeCommitLog={SEGMENT_BYTES}\nhaSecret=the two know each other\n"
+        )
+        if is_master:
+            settings += "brokerRole=SYNC_MASTER\n"
+        else:
+            settings += f"brokerRole=SLAVE\nbrokerId=1\nhaMasterAddress={self._proxy.address}\n"
+        stack = self._open[which] = contextlib.ExitStack()
+        serving = stack.enter_context(serving_broker(folder, settings=settings, environment=environment))
+        self._serving[which] = serving
+        if is_master:
+            self._master = which
+            self.master = serving.address("listens on")
+            self._proxy.leads_to(f"127.0.0.1:{self._ports[which] + 1}")
+
+    def _stop(self, which: int, how: Callable[[Serving], object]) -> None:
+        serving = self._serving[which]
+        assert serving is not None
+        how(serving)
+        self._open[which].close()
+        self._serving[which] = None
+
+    def _join(self) -> None:
+        """Wait until sends are confirmed again."""
+        deadline = time.monotonic() + JOIN_SECONDS_MAX
+        confirmed = self.counters["acknowledged"]
+        with BlockingClient() as client:
+            number = 0
+            while True:
+                number += 1
+                body = f"join-{time.monotonic_ns()}/{number}/".encode()
+                name = body.split(b"/")[0].decode()
+                message = Sent(name, number, EVERY_QUEUE[0], body, {"UNIQ_KEY": "j".rjust(32, "0")})
+                self.history.sends(message)
+                with contextlib.suppress(MQError):
+                    reply = client.call(self.master, _send_request(EVERY_QUEUE[0], [message], False), 5)
+                    if reply.code == ResponseCode.SUCCESS:
+                        self.history.was_acknowledged(message, reply.parse(SendReply).queue_offset)
+                        return
+                self.history.is_unknown(message, "not confirmed")
+                assert time.monotonic() < deadline, (
+                    f"SEED={self._seed}: no slave within {JOIN_SECONDS_MAX} s ({confirmed} before): "
+                    f"{[each and each.log[-800:] for each in self._serving]}"
+                )
+                time.sleep(0.05)
+
+    # What can happen.
+
+    def fault(self, kind: str) -> None:
+        self.counters[kind] += 1
+        slave = 1 - self._master
+        if kind == "switch":
+            self._switch()
+        elif kind == "kill the slave":
+            self._stop(slave, Serving.kill)
+            time.sleep(self._chance.uniform(0.0, 0.3))
+            self._start(slave, is_master=False)
+        elif kind == "pause the slave":
+            serving = self._serving[slave]
+            assert serving is not None
+            os.kill(serving.pid, signal.SIGSTOP)
+            time.sleep(self._chance.uniform(0.2, 1.2))
+            os.kill(serving.pid, signal.SIGCONT)
+        elif kind == "sync error":
+            self._stop(slave, Serving.kill)
+            environment = {failpoints.VARIABLE: f"before-any-fdatasync:{self._chance.randrange(5, 30)}:error"}
+            self._start(slave, is_master=False, environment=environment)
+            time.sleep(1.0)
+            self._stop(slave, Serving.kill)
+            self._start(slave, is_master=False)
+        else:
+            self._bad_link(kind)
+        self._join()
+
+    def _bad_link(self, kind: str) -> None:
+        if kind == "cut":
+            self._proxy.cut()
+        elif kind == "silent link":
+            self._proxy.silence()
+        elif kind == "one-way link":
+            is_there = self._chance.random() < 0.5
+            self._proxy.silence(there=is_there, back=not is_there)
+        else:
+            self._proxy.slow(self._chance.choice([30_000, 100_000]))
+        time.sleep(self._chance.uniform(0.2, 1.0))
+        self._proxy.heal()
+
+    def _switch(self) -> None:
+        """While the slave is in sync; what was not confirmed by then may be set aside with the old master."""
+        old = self._master
+        self._stop(old, Serving.kill)
+        self._stop(1 - old, Serving.stop)
+        self._start(1 - old, is_master=True)
+        self._start(old, is_master=False)
+
+    # The end.
+
+    @contextlib.contextmanager
+    def traffic(self) -> Iterator[None]:
+        threads: list[threading.Thread] = [*(Sender(f"s{n}", self) for n in range(SENDERS)), Reader(self)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.is_over = True
+            for thread in threads:
+                thread.join(CALL_SECONDS * 2)
+
+    def examine(self) -> None:
+        stored = everything(self.master, EVERY_QUEUE)
+        with BlockingClient() as client:
+            offsets = {queue: group_offset(client, self.master, queue) for queue in EVERY_QUEUE}
+        found = faults(self.history, stored, offsets, has_gaps=True)
+        assert not found, f"SEED={self._seed}: {len(found)} faults, the first: {found[:3]}"
+        copies = Counter(message.id for message in stored)
+        self.counters["sent"] = len(self.history.sent)
+        self.counters["duplicates, of sends nobody knew of"] = sum(copies.values()) - len(copies)
+        for which in (1 - self._master, self._master):
+            self._stop(which, Serving.stop)
+        logs = [log_of(folder) for folder in self._folders]
+        assert logs[0] == logs[1], f"SEED={self._seed}: the logs differ (I8)"
+        self.counters["log bytes, the same on both"] = sum(map(len, logs[0].values()))
+        aside = [list((folder / "store" / "diverged").glob("*/manifest.json")) for folder in self._folders]
+        self.counters["diverged ends set aside"] = sum(map(len, aside))
+
+    def close(self) -> None:
+        self.is_over = True
+        for stack in self._open:
+            stack.close()
+
+
+def free_ports() -> int:
+    """A port that is free, with the one two below it and the one above; no outgoing connection gets these."""
+    while True:
+        port = random.randrange(12_000, 32_000)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as probes:
+            for neighbour in (port - 2, port, port + 1):
+                probes.enter_context(socket.socket()).bind(("127.0.0.1", neighbour))
+            return port
+
+
+def log_of(folder: Path) -> dict[str, bytes]:
+    files = sorted((folder / "store" / "commitlog").iterdir())
+    return {path.name: data for path in files if (data := path.read_bytes().rstrip(b"\0"))}
+
+
+def under_fire(count: int, seed: int, kinds: tuple[str, ...] = ()) -> tuple[Counter[str], float]:
+    """So many faults, those named first; what was counted, and the longest time without a confirmed send."""
+    chance = random.Random(seed)
+    rest = [chance.choice((*KINDS, "switch", "switch")) for _ in range(count - len(kinds))]
+    with tempfile.TemporaryDirectory() as folder, fault_proxy() as proxy:
+        pair = Pair(Path(folder), seed, proxy)
+        try:
+            pair.start()
+            with pair.traffic():
+                for kind in (*kinds, *rest):
+                    time.sleep(chance.uniform(0.1, 0.4))
+                    pair.fault(kind)
+                time.sleep(0.3)
+            pair.examine()
+        finally:
+            pair.close()
+        return pair.counters, pair.longest_gap
+
+
+def report(counters: Counter[str], longest_gap: float, seed: int) -> str:
+    lines = [f"  {what:<40}{count:>10,}" for what, count in sorted(counters.items())]
+    lost = "  acknowledged as on both, and lost                0"
+    return "\n".join(
+        [
+            f"replica faults, SEED={seed}",
+            *lines,
+            lost,
+            f"  longest time without a confirmed send {longest_gap:>10.1f} s",
+        ]
+    )
+
+
+def main() -> None:
+    seed = int(os.environ.get("SEED", time.time_ns() % 100_000))
+    counters, gap = under_fire(int(sys.argv[1]), seed)
+    print(report(counters, gap, seed))
+
+
+if __name__ == "__main__":
+    main()

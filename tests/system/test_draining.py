@@ -1,0 +1,178 @@
+"""A broker is taken out of service, and a topic gets fewer queues, while messages flow: nobody loses one."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kourou as library
+from kourou.admin import Connection, draining, topics
+from kourou.local.machine_cluster import MachineCluster
+from tests.kourou_process import kourou
+from tests.machine_clusters import machine_cluster
+
+PERIOD = "3"
+"""Seconds: the clients of this test ask for routes every second."""
+
+
+@pytest.fixture(autouse=True)
+def routes_are_asked_for_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kourou.client.routes.REFRESH_SECONDS", 1.0)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MachineCluster]:
+    with machine_cluster(tmp_path_factory.mktemp("pair") / "c", "2m") as machine:
+        yield machine
+
+
+class Traffic:
+    """A sender and a consumer that go on all the time."""
+
+    def __init__(self, name_server: str, topic: str) -> None:
+        self._name_server = name_server
+        self._topic = topic
+        self.sent: set[bytes] = set()
+        self.failed = 0
+        self.handled: Counter[bytes] = Counter()
+        self.is_over = False
+
+    def __enter__(self) -> Traffic:
+        self._consumer = library.PushConsumer("readers", self._name_server, rebalance_seconds=1.0)
+        self._consumer.on(self._topic)(lambda message: self.handled.update([message.body]))
+        self._consumer.start()
+        self._sender = threading.Thread(target=self._send)
+        self._sender.start()
+        return self
+
+    def _send(self) -> None:
+        number = 0
+        with library.Producer("shop", self._name_server) as producer:
+            while not self.is_over:
+                number += 1
+                body = b"%d" % number
+                try:
+                    producer.send(library.Message(self._topic, body))
+                except library.MQError:
+                    self.failed += 1
+                else:
+                    self.sent.add(body)
+                time.sleep(0.01)
+
+    def stop_sending(self) -> None:
+        self.is_over = True
+        self._sender.join()
+
+    def await_all_handled(self) -> None:
+        deadline = time.monotonic() + 20
+        while not self.sent <= self.handled.keys():
+            missing = self.sent - self.handled.keys()
+            assert time.monotonic() < deadline, f"{len(missing)} of {len(self.sent)} were not handled"
+            time.sleep(0.05)
+
+    def __exit__(self, *_: object) -> None:
+        self.is_over = True
+        with contextlib.suppress(library.MQError):
+            self._consumer.close()
+        self._sender.join()
+
+
+def make_topic(machine: MachineCluster, name: str, queues: int = 4, broker: str | None = None) -> None:
+    with Connection(machine.name_servers) as connection:
+        for outcome in topics.save(
+            connection, topics.Wanted(name, queues, queues), topics.targets(connection, broker=broker)
+        ):
+            assert outcome.error is None, outcome.error
+
+
+def test_fewer_queues_are_made_in_two_steps_and_nothing_is_lost(pair: MachineCluster) -> None:
+    make_topic(pair, "shrinking", 8)
+    with Traffic(pair.name_servers, "shrinking") as traffic, Connection(pair.name_servers) as connection:
+        while len(traffic.handled) < 50:
+            time.sleep(0.05)
+        said = []
+        for step in draining.resize(connection, "shrinking", 3, period_seconds=float(PERIOD)):
+            said.append(step.what)
+            if not step.is_waiting:
+                shapes = {
+                    (part.write_queues, part.read_queues) for part in topics.show(connection, "shrinking")
+                }
+            time.sleep(0.3 if step.is_waiting else 0)
+        assert shapes == {(3, 3)}
+        assert any("read queues are now 3" in each for each in said)
+        more = len(traffic.sent) + 20
+        while len(traffic.sent) < more:
+            time.sleep(0.05)
+        traffic.stop_sending()
+        traffic.await_all_handled()
+        assert traffic.failed == 0
+
+
+def test_a_broker_that_is_added_gets_its_share_without_a_restart(pair: MachineCluster) -> None:
+    make_topic(pair, "growing", broker="broker-a")
+    with Traffic(pair.name_servers, "growing") as traffic, Connection(pair.name_servers) as connection:
+        while len(traffic.handled) < 20:
+            time.sleep(0.05)
+        make_topic(pair, "growing", broker="broker-b")
+
+        def at_the_new_one() -> int:
+            queues = topics.stats(connection, "growing").queues
+            return sum(each.messages for each in queues if each.broker == "broker-b")
+
+        deadline = time.monotonic() + 20
+        while at_the_new_one() < 20:
+            assert time.monotonic() < deadline, "producers do not see the new broker"
+            time.sleep(0.1)
+        traffic.stop_sending()
+        traffic.await_all_handled()
+        assert traffic.failed == 0
+
+
+def test_a_look_at_what_draining_would_do_changes_nothing(pair: MachineCluster) -> None:
+    make_topic(pair, "only-b", broker="broker-b")
+    done = kourou(
+        "broker", "drain", "broker-b", "--dry-run", "-n", pair.name_servers, folder=Path(pair.folder)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "writable nowhere else: only-b" in done.stdout
+    assert "nothing was changed" in done.stderr
+    refused = kourou("broker", "drain", "broker-b", "-n", pair.name_servers, folder=Path(pair.folder))
+    assert refused.returncode == 6
+    assert "only-b" in refused.stderr
+    assert "--yes" in refused.stderr
+    with Connection(pair.name_servers) as connection:
+        assert {part.perm for part in topics.at_brokers(connection, "only-b")} == {6}
+
+
+def test_an_unknown_broker_is_told_with_those_there_are(pair: MachineCluster) -> None:
+    done = kourou("broker", "drain", "broker-z", "-n", pair.name_servers, folder=Path(pair.folder))
+    assert done.returncode == 3
+    assert "no broker 'broker-z'; known: broker-a, broker-b" in done.stderr
+
+
+@pytest.mark.timeout(120)
+def test_a_broker_is_drained_and_stopped_while_messages_flow(pair: MachineCluster) -> None:
+    make_topic(pair, "flowing")
+    with Traffic(pair.name_servers, "flowing") as traffic:
+        while len(traffic.handled) < 50:
+            time.sleep(0.05)
+        options = ("--yes", "--route-period", PERIOD, "-n", pair.name_servers)
+        done = kourou("broker", "drain", "broker-a", *options, folder=Path(pair.folder), seconds=90)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "broker-a stops; left behind: nothing" in done.stdout
+        deadline = time.monotonic() + 20
+        while {each.name: each.state for each in pair.servers()}["broker-a"] != "stopped":
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        more = len(traffic.sent) + 20
+        while len(traffic.sent) < more:
+            time.sleep(0.05)
+        traffic.stop_sending()
+        traffic.await_all_handled()
+    assert "stopped" in pair.last_words("broker-a")
