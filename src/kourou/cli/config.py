@@ -41,9 +41,11 @@ def show_config(
     output: str,
 ) -> None:
     """Print what a broker or a name server would run with: default < file < environment < flag."""
+    from kourou.cli.environment import check_environment
     from kourou.doors.configuration import read_settings
     from kourou.doors.files import RealFiles
 
+    check_environment(os.environ)
     vocabulary, kind = _of(server)
     flags = {
         "name_servers": name_server,
@@ -65,6 +67,18 @@ def show_config(
         if not changed or setting.origin != "default"
     ]
     show(rows, ("key", "value", "origin") if origin else ("key", "value"), output)
+
+
+@config.command("check")
+@click.argument("server", type=click.Choice(["broker", "nameserver"]), default="broker")
+@click.option("-c", "--config", "path", type=click.Path(), help="Its configuration file.")
+def check_config(server: str, path: str | None) -> None:
+    """Say whether a broker or a name server would start with its file and the environment."""
+    from kourou.cli.configuration import configured
+
+    vocabulary, kind = _of(server)
+    configured(kind, vocabulary, path, {})
+    click.echo(f"the {vocabulary.what} would start with this")
 
 
 def _given(flags: Mapping[str, object]) -> dict[str, object]:

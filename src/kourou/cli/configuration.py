@@ -22,9 +22,11 @@ def configured(
     environment: Mapping[str, str] = os.environ,
 ) -> Config:
     """The effective configuration; what it leaves without effect is said on stderr. Raises ConfigError."""
+    from kourou.cli.environment import check_environment
     from kourou.doors.configuration import read_settings
     from kourou.doors.files import RealFiles
 
+    check_environment(environment)
     settings = read_settings(vocabulary, files=RealFiles(), path=path, environment=environment, flags=flags)
     for notice in settings.notices:
         click.echo(f"kourou: {notice}", err=True)

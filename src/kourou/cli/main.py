@@ -24,12 +24,36 @@ INTERRUPTED = 130
 COMMANDS = {
     "start": ("kourou.cli.start", "start", "Run a name server and a broker in this process."),
     "nameserver": ("kourou.cli.nameserver", "nameserver", "Run a name server."),
-    "broker": ("kourou.cli.broker", "broker", "Run a broker."),
+    "broker": ("kourou.cli.broker", "broker", "Run a broker; drain one, promote another."),
+    "cluster": ("kourou.cli.cluster", "cluster", "Run a whole cluster on this machine."),
     "topic": ("kourou.cli.topic", "topic", "Make topics, list them, see where they are."),
-    "message": ("kourou.cli.message", "message", "Send messages, and watch them arrive."),
+    "group": ("kourou.cli.group", "group", "See who consumes and how far they are; move where they go on."),
+    "message": ("kourou.cli.message", "message", "Send messages, watch them come, find those that came."),
+    "dlq": ("kourou.cli.dlq", "dlq", "See dead letters, send them again, let them go."),
+    "tx": ("kourou.cli.tx", "tx", "See half messages, resume, commit or roll back."),
+    "timer": ("kourou.cli.timer", "timer", "See messages that wait for their time, take them back."),
+    "console": ("kourou.cli.console", "console", "Run the web console and the HTTP interface."),
     "run": ("kourou.cli.run", "run", "Run the handlers of an App."),
     "store": ("kourou.cli.store", "store", "Check a stopped broker's data folder, show it, repair it."),
+    "pipeline": (
+        "kourou.cli.pipeline",
+        "pipeline",
+        "Archive, restore, redrive, measure and audit, on Spark.",
+    ),
+    "user": ("kourou.cli.user", "user", "See, make, change and delete users."),
+    "acl": ("kourou.cli.acl", "acl", "See and change what users and accounts may do."),
     "config": ("kourou.cli.config", "config", "See what a server would run with, and who said so."),
+    "context": ("kourou.cli.context", "context", "Name clusters, and choose the one that commands are for."),
+    "check": ("kourou.cli.check", "check", "Check a cluster for a monitoring system."),
+    "doctor": ("kourou.cli.doctor", "doctor", "Look at what usually goes wrong, and say what to do."),
+    "top": ("kourou.cli.top", "top", "Watch brokers, rates, lag and slow groups."),
+    "mqadmin": (
+        "kourou.cli.mqadmin",
+        "mqadmin",
+        "The verbs, flags and columns of RocketMQ's own admin tool.",
+    ),
+    "bench": ("kourou.cli.bench", "bench", "Load a cluster, and say how fast it is."),
+    "completion": ("kourou.cli.completion", "completion", "Print what a shell needs to complete commands."),
 }
 
 
@@ -49,7 +73,7 @@ def run(arguments: list[str]) -> int:
     import click
 
     try:
-        outcome = _group().main(args=arguments, prog_name="kourou", standalone_mode=False)
+        outcome = group().main(args=arguments, prog_name="kourou", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Exit as end:
         return end.exit_code
@@ -79,7 +103,7 @@ def _complain(what: str) -> None:
     print(f"kourou: {as_text(what)}", file=sys.stderr)
 
 
-def _group() -> click.Group:
+def group() -> click.Group:
     import click
 
     class Commands(click.Group):

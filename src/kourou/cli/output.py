@@ -1,7 +1,8 @@
-"""What commands print: tables for people, JSON for programs. Nothing a server says can move the cursor.
+"""What commands print: tables for people, JSON and CSV for programs. Nothing a server says moves the cursor.
 
 Text from outside (topic names, remarks, bodies) may hold escape sequences that a terminal would obey, or
-marks that turn the reading direction. They are shown as what they are: `\\x1b[2J`.
+marks that turn the reading direction. They are shown as what they are: `\\x1b[2J`. A cell of a CSV file that
+a spreadsheet would take for a formula is told that it is text.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
 
-FORMATS = ("table", "json", "jsonl")
+FORMATS = ("table", "wide", "json", "jsonl", "csv")
 
 Row = Mapping[str, object]
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -24,22 +26,37 @@ _UNSAFE = re.compile(
     "\u200e\u200f\u2028-\u202e\u2066-\u2069"  # marks and overrides of direction, line separators
     "\ud800-\udfff]"  # halves of characters
 )
+_FORMULA = re.compile(r"[=+@\t\r-](?!\d+(\.\d+)?$)")
+_NO_HEADERS = "kourou.no-headers"
 
 
 def format_option(command: Command) -> Command:
-    """`-o table|json|jsonl`, handed over as `output`."""
-    return click.option(
+    """`-o table|wide|json|jsonl|csv`, handed over as `output`; `--no-headers` is remembered for `show`."""
+
+    def remember(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
+        ctx.meta[_NO_HEADERS] = given
+
+    output = click.option(
         "-o",
         "--output",
         type=click.Choice(FORMATS),
         default="table",
         show_default=True,
-        help="How to print: a table, one JSON array, or one JSON object a line.",
-    )(command)
+        help="How to print: a table, one with all columns, one JSON array, one JSON object a line, or CSV.",
+    )
+    no_headers = click.option(
+        "--no-headers",
+        is_flag=True,
+        expose_value=False,
+        callback=remember,
+        help="Tables and CSV without their first line.",
+    )
+    return output(no_headers(command))
 
 
-def show(rows: Iterable[Row], columns: Sequence[str], output: str) -> None:
-    """Print rows in the format asked for; `columns` are the fields a table has, in order.
+def show(rows: Iterable[Row], columns: Sequence[str], output: str, wide: Sequence[str] = ()) -> None:
+    """Print rows in the format asked for; `columns` are the fields a table has, in order, and `wide` those
+    that `-o wide` and CSV have besides.
 
     `jsonl` prints each row as it comes.
     """
@@ -48,8 +65,11 @@ def show(rows: Iterable[Row], columns: Sequence[str], output: str) -> None:
             click.echo(as_json(row))
     elif output == "json":
         click.echo(as_json(list(rows), indent=2))
+    elif output == "csv":
+        _show_csv(rows, [*columns, *wide])
     else:
-        _show_table([[as_text(row.get(column)) for column in columns] for row in rows], columns)
+        shown = [*columns, *wide] if output == "wide" else columns
+        _show_table([[as_text(_cell(row.get(column))) for column in shown] for row in rows], shown)
 
 
 def as_json(value: object, indent: int | None = None) -> str:
@@ -71,8 +91,74 @@ def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode("ascii")
 
 
+def _cell(value: object) -> object:
+    """As it stands in one cell: lists and tables in a few words, numbers short, truth as yes or no."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, list | tuple):
+        return ", ".join(str(each) for each in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={each}" for name, each in value.items())
+    return value
+
+
 def is_terminal() -> bool:
     return sys.stdout.isatty()
+
+
+def confirmed(what: str, yes: bool) -> None:
+    """Ask whether to do it; where nobody can be asked, `--yes` must have been given. A no ends it."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError(f"{what} There is nobody to ask: say --yes to do it, --dry-run to only look.")
+    if not click.confirm(f"{what} Do it?", err=True):
+        note("nothing was changed")
+        raise click.exceptions.Exit(1)
+
+
+def note(what: str) -> None:
+    """A word to the person, beside what is printed."""
+    click.echo(f"kourou: {as_text(what)}", err=True)
+
+
+@contextmanager
+def progress(total: int | None) -> Iterator[Callable[[], None]]:
+    """A bar on stderr where somebody looks, and elsewhere nothing; each call is one piece of work done."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda: bar.advance(task)
+
+
+def _show_csv(rows: Iterable[Row], columns: Sequence[str]) -> None:
+    import csv
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if not _headless():
+        writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_csv_cell(row.get(column)) for column in columns])
+
+
+def _csv_cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = as_text(value if isinstance(value, float) else _cell(value))
+    return f"'{text}" if isinstance(value, str) and _FORMULA.match(text) else text
+
+
+def _headless() -> bool:
+    ctx = click.get_current_context(silent=True)
+    return bool(ctx is not None and ctx.meta.get(_NO_HEADERS))
 
 
 def _show_table(rows: list[list[str]], columns: Sequence[str]) -> None:
@@ -80,8 +166,9 @@ def _show_table(rows: list[list[str]], columns: Sequence[str]) -> None:
     if is_terminal():
         _show_rich_table(rows, headings)
         return
+    lines = rows if _headless() else [headings, *rows]
     widths = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
-    for cells in [headings, *rows]:
+    for cells in lines:
         line = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
         click.echo(line.rstrip())
 
@@ -92,7 +179,7 @@ def _show_rich_table(rows: list[list[str]], headings: list[str]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_header=not _headless())
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:

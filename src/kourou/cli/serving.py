@@ -29,13 +29,26 @@ class Served(Protocol):
     async def stop(self) -> None: ...
 
 
-def serve(make: Callable[[], Served], ready: Callable[[], None], fault: Callable[[], MQError | None]) -> int:
-    """Start what `make` builds, say `ready`, wait for a signal or a `fault`, and stop in order."""
-    return _run(_serve(make, ready, fault))
+def serve(
+    make: Callable[[], Served],
+    ready: Callable[[], None],
+    fault: Callable[[], MQError | None],
+    is_over: Callable[[], bool] = lambda: False,
+    reread: Callable[[], None] | None = None,
+) -> int:
+    """Start what `make` builds, say `ready`, wait for a signal, a `fault` or its end, and stop in order.
+
+    `reread` is what SIGHUP asks for; without it, SIGHUP ends the process, as ever.
+    """
+    return _run(_serve(make, ready, fault, is_over, reread))
 
 
 async def _serve(
-    make: Callable[[], Served], ready: Callable[[], None], fault: Callable[[], MQError | None]
+    make: Callable[[], Served],
+    ready: Callable[[], None],
+    fault: Callable[[], MQError | None],
+    is_over: Callable[[], bool],
+    reread: Callable[[], None] | None,
 ) -> int:
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -44,8 +57,10 @@ async def _serve(
     served = make()
     await served.start()
     _spare_the_collector()
+    if reread is not None:
+        loop.add_signal_handler(signal.SIGHUP, reread)
     ready()
-    while not asked.is_set() and fault() is None:
+    while not asked.is_set() and fault() is None and not is_over():
         try:
             await asyncio.wait_for(asked.wait(), timeout=0.2)
         except TimeoutError:

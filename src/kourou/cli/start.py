@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from kourou.cli.configuration import configured
+from kourou.cli.console import WithConsole, first_words
 from kourou.cli.serving import LEVELS, log_to_stderr, serve
 from kourou.errors import MQError
+
+if TYPE_CHECKING:
+    from kourou.console.server import ConsoleServer
 
 
 @click.command()
@@ -18,6 +23,12 @@ from kourou.errors import MQError
 )
 @click.option("--name-server-port", type=click.IntRange(0, 65535), default=9876, show_default=True)
 @click.option("--port", type=click.IntRange(0, 65535), help="The broker's port.  [default: 10911]")
+@click.option(
+    "--console-port",
+    type=click.IntRange(0, 65535),
+    help="The web console's.  [default: 8080, or any free one]",
+)
+@click.option("--no-console", is_flag=True, help="Without the web console.")
 @click.option("--sync-flush", is_flag=True, help="Acknowledge a message when it is on the disk.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
 def start(
@@ -25,6 +36,8 @@ def start(
     path: str | None,
     name_server_port: int,
     port: int | None,
+    console_port: int | None,
+    no_console: bool,
     sync_flush: bool,
     log_level: str,
 ) -> int:
@@ -32,6 +45,7 @@ def start(
     from kourou.broker.config import KEYS, BrokerConfig
     from kourou.local.node import Node
     from kourou.nameserver.config import NameServerConfig
+    from kourou.remoting.metrics_settings import IF_POSSIBLE, OFF, shown_if_possible
 
     log_to_stderr(log_level)
     folder = os.path.abspath(data)
@@ -41,27 +55,32 @@ def start(
         "flush_disk_type": "SYNC_FLUSH" if sync_flush else None,
     }
     own_name_server = {**os.environ, "NAMESRV_ADDR": ""}  # it is the one in this process
-    broker_config = configured(BrokerConfig, KEYS, path, flags, own_name_server)
+    broker_config = shown_if_possible(configured(BrokerConfig, KEYS, path, flags, own_name_server))
     node = Node(
         NameServerConfig(
             port=name_server_port,
             host=broker_config.host,
             insecure=broker_config.insecure,
+            metrics_exporter=IF_POSSIBLE if broker_config.is_metered else OFF,
+            **broker_config.about_access(),
             kv_config_path=f"{folder}/namesrv/kvConfig.json",
         ),
         broker_config,
     )
 
+    served = node if no_console else WithConsole(node, folder, console_port)
+
     def ready() -> None:
-        click.echo(_welcome(node.name_server.address, node.broker.address, folder))
+        console = served.console if isinstance(served, WithConsole) else None
+        click.echo(_welcome(node.name_server.address, node.broker.address, folder, console))
 
     def fault() -> MQError | None:
         return node.broker.fault
 
-    return serve(lambda: node, ready, fault)
+    return serve(lambda: served, ready, fault)
 
 
-def _welcome(name_server: str, broker: str, folder: str) -> str:
+def _welcome(name_server: str, broker: str, folder: str, console: ConsoleServer | None) -> str:
     host, _, port = broker.rpartition(":")
     near = os.path.relpath(folder)
     shown = folder if near.startswith("..") else near
@@ -69,6 +88,7 @@ def _welcome(name_server: str, broker: str, folder: str) -> str:
         f"kourou is ready\n"
         f"  name server  {name_server}\n"
         f"  broker       {broker} (fast port {host}:{int(port) - 2})\n"
+        f"{_console_words(console)}"
         f"  data         {shown}\n"
         f"\n"
         f"Try, in another terminal:\n"
@@ -77,3 +97,12 @@ def _welcome(name_server: str, broker: str, folder: str) -> str:
         f"\n"
         f"Ctrl-C stops it cleanly."
     )
+
+
+def _console_words(console: ConsoleServer | None) -> str:
+    if console is None:
+        return ""
+    password = (
+        "" if console.first_password is None else f"\n               {first_words(console.first_password)}"
+    )
+    return f"  console      {console.address}{password}\n"

@@ -1,0 +1,264 @@
+"""Taking a broker out of service without anybody losing a message; also fewer queues for a topic.
+
+    drain    wipe its write permission ─▶ wait until no send came for one route period ─▶ wait until every
+             group has read what is there ─▶ report ─▶ stop it
+    resize   fewer write queues ─▶ the same two waits, for the queues that go ─▶ fewer read queues
+
+Each is a story told step by step: whoever runs it takes the next step a moment later, shows what it says, and
+may leave off at any time. What was done by then stays as it is, and running it again goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kourou.admin import brokers, groups, nameservers, topics
+from kourou.admin import cluster as clusters
+from kourou.admin.cluster import Node
+from kourou.admin.connection import Connection
+from kourou.errors import NotFound, Refused
+from kourou.protocol.bodies import PERM_WRITE, TopicConfig, TopicStats
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import request
+from kourou.protocol.headers import TopicNamed
+from kourou.protocol.names import DEAD_LETTER_PREFIX, is_system_topic
+
+ROUTE_PERIOD_SECONDS: Final = 30.0
+"""After so long every client has asked for its routes anew."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What has happened, or what is waited for."""
+
+    what: str
+    is_waiting: bool = False
+
+
+@dataclass(frozen=True)
+class GroupLeft:
+    """What a group has not read yet of a topic's queues here."""
+
+    group: str
+    topic: str
+    messages: int
+
+
+@dataclass(frozen=True)
+class Left:
+    """What would stay behind."""
+
+    groups: tuple[GroupLeft, ...]
+    delayed: int
+    """Messages whose time has not come."""
+
+    @property
+    def is_nothing(self) -> bool:
+        return not self.groups and not self.delayed
+
+
+@dataclass(frozen=True)
+class DrainPlan:
+    """What draining a broker means."""
+
+    node: Node
+    topics: tuple[str, ...]
+    only_here: tuple[str, ...]
+    """Topics that can be written to nowhere else."""
+    left: Left
+    replicas: tuple[Node, ...]
+
+
+def plan(connection: Connection, name: str) -> DrainPlan:
+    """Look, and change nothing. Raises NotFound when there is no such broker."""
+    node = clusters.node(connection, name)
+    everyone = clusters.nodes(connection)
+    masters = [each for each in everyone if each.is_master]
+    tables = _tables(connection, masters)
+    names = {each.cluster for each in everyone} | {each.broker for each in everyone}
+    own = {topic for topic in tables.get(node.broker, {}) if _is_for_users(topic) and topic not in names}
+    elsewhere = {
+        topic
+        for broker, table in tables.items()
+        if broker != node.broker
+        for topic, config in table.items()
+        if config.perm & PERM_WRITE and config.write_queue_nums
+    }
+    return DrainPlan(
+        node=node,
+        topics=tuple(sorted(own)),
+        only_here=tuple(sorted(own - elsewhere)),
+        left=left(connection, node),
+        replicas=tuple(each for each in everyone if each.broker == node.broker and each != node),
+    )
+
+
+def _tables(connection: Connection, masters: list[Node]) -> dict[str, dict[str, TopicConfig]]:
+    found, _ = connection.some(masters, lambda node: topics.table(connection, node))
+    return {node.broker: table for node, table in found}
+
+
+def _is_for_users(topic: str) -> bool:
+    return not is_system_topic(topic) and not topic.startswith(DEAD_LETTER_PREFIX)
+
+
+def left(connection: Connection, node: Node) -> Left:
+    """What the groups have still to read at this broker, and what waits there for its time."""
+    stats = brokers.consume_stats(connection, node.address)
+    found: Counter[tuple[str, str]] = Counter()
+    for entry in stats.consume_stats_list:
+        for group, each in entry.items():
+            for progress in each:
+                for queue, at in progress.offset_table.items():
+                    found[group, queue.topic] += max(0, at.broker_offset - at.consumer_offset)
+    runtime = brokers.runtime(connection, node.address)
+    return Left(
+        groups=tuple(
+            GroupLeft(group, topic, messages)
+            for (group, topic), messages in sorted(found.items())
+            if messages
+        ),
+        delayed=runtime.timers_waiting + _delayed(runtime.table),
+    )
+
+
+def _delayed(table: dict[str, str]) -> int:
+    """Messages in the delay levels: `scheduleMessageOffset_3 = 17,20` means three of them."""
+    waiting = 0
+    for key, value in table.items():
+        following, comma, end = value.partition(",")
+        if key.startswith("scheduleMessageOffset_") and comma and following.isdecimal() and end.isdecimal():
+            waiting += max(0, int(end) - int(following))
+    return waiting
+
+
+def drain(
+    connection: Connection, planned: DrainPlan, *, period_seconds: float = ROUTE_PERIOD_SECONDS
+) -> Iterator[Step]:
+    """Everything but the stop. Ends when nothing is left; raises what goes wrong on the way."""
+    node = planned.node
+    wiped = nameservers.wipe_write(connection, node.broker)
+    where = ", ".join(f"{count} topics at {address}" for address, count in sorted(wiped.items()))
+    yield Step(f"nobody is sent to {node.broker} any more ({where})")
+    yield from _until_quiet(connection, node, planned.topics, period_seconds)
+    yield Step(f"no message was sent to {node.broker} for {period_seconds:g} s")
+    while not (rest := left(connection, node)).is_nothing:
+        yield Step(f"left to consume: {described(rest)}", is_waiting=True)
+    yield Step(f"everything {node.broker} has was consumed")
+
+
+def _until_quiet(
+    connection: Connection, node: Node, names: tuple[str, ...], period_seconds: float
+) -> Iterator[Step]:
+    before, since = None, connection.clock.monotonic()
+    while True:
+        now = connection.clock.monotonic()
+        sent = _sent(connection, node, names)
+        if sent != before:
+            before, since = sent, now
+        quiet = now - since
+        if quiet >= period_seconds:
+            return
+        yield Step(f"no send for {quiet:.0f} of {period_seconds:g} s", is_waiting=True)
+
+
+def _sent(connection: Connection, node: Node, names: tuple[str, ...]) -> int:
+    """The ends of all queues that producers write to, added up."""
+
+    def ends(topic: str) -> int:
+        reply = connection.ask(
+            node.address,
+            request(RequestCode.GET_TOPIC_STATS_INFO, TopicNamed(topic)),
+            f"asked what is in topic '{topic}'",
+        )
+        return sum(bounds.max_offset for bounds in TopicStats.decode(reply.body).offset_table.values())
+
+    return sum(outcome.result or 0 for outcome in connection.each(names, ends))
+
+
+def described(rest: Left) -> str:
+    """In one line."""
+    parts = [f"{each.group} {each.messages} of {each.topic}" for each in rest.groups]
+    if rest.delayed:
+        parts.append(f"{rest.delayed} delayed messages whose time has not come")
+    return "; ".join(parts) or "nothing"
+
+
+def undo(connection: Connection, node: Node) -> None:
+    """Let producers find its queues again."""
+    nameservers.add_write(connection, node.broker)
+
+
+def stop(connection: Connection, node: Node) -> None:
+    """End the broker in order. Raises Refused where it is one of Apache's: that ends by its own scripts."""
+    try:
+        connection.ask(node.address, request(RequestCode.KOUROU_STOP), "asked to stop")
+    except Refused as error:
+        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+        raise Refused(
+            error.code, f"{node.broker} at {node.address} is no Kourou broker: stop it with its own scripts"
+        ) from None
+
+
+# ----------------------------------------------------------------------------------------- fewer queues
+
+
+def resize(
+    connection: Connection,
+    topic: str,
+    queues: int,
+    *,
+    broker: str | None = None,
+    period_seconds: float = ROUTE_PERIOD_SECONDS,
+) -> Iterator[Step]:
+    """So many queues at each broker that has the topic, or at one. Raises NotFound when none has it."""
+    parts = [part for part in topics.show(connection, topic) if broker in (None, part.broker, part.address)]
+    if not parts:
+        raise NotFound(ResponseCode.TOPIC_NOT_EXIST, f"topic '{topic}' is not at broker '{broker}'")
+    nodes = {part.broker: clusters.node(connection, part.address) for part in parts}
+    for part in parts:
+        _save(connection, part, nodes[part.broker], max(part.read_queues, queues), queues)
+        if (part.read_queues, part.write_queues) != (queues, queues):
+            yield Step(f"{part.broker}: {part.write_queues} write queues are now {queues}")
+    shrinking = [part for part in parts if part.read_queues > queues]
+    if not shrinking:
+        return
+    since, before = connection.clock.monotonic(), _ends(connection, topic, queues)
+    while (quiet := connection.clock.monotonic() - since) < period_seconds:
+        yield Step(f"no send to queue {queues} and above for {quiet:.0f} of {period_seconds:g} s", True)
+        ends = _ends(connection, topic, queues)
+        if ends != before:
+            since, before = connection.clock.monotonic(), ends
+    names = {part.broker for part in shrinking}
+    while unread := _unread(connection, topic, queues, names):
+        what = "; ".join(f"{group} {count}" for group, count in sorted(unread.items()))
+        yield Step(f"left to consume in queue {queues} and above: {what}", is_waiting=True)
+    for part in shrinking:
+        _save(connection, part, nodes[part.broker], queues, queues)
+        yield Step(f"{part.broker}: {part.read_queues} read queues are now {queues}")
+
+
+def _save(connection: Connection, part: topics.TopicAt, node: Node, read: int, write: int) -> None:
+    wanted = topics.Wanted(part.topic, read, write, part.perm, part.order)
+    for outcome in topics.save(connection, wanted, [node]):
+        if outcome.error is not None:
+            raise outcome.error
+
+
+def _ends(connection: Connection, topic: str, queues: int) -> int:
+    return sum(each.max_offset for each in topics.stats(connection, topic).queues if each.queue_id >= queues)
+
+
+def _unread(connection: Connection, topic: str, queues: int, names: set[str]) -> dict[str, int]:
+    """By group, how much it has not read of the queues that are to go."""
+    unread: dict[str, int] = {}
+    for group in topics.groups_of(connection, topic):
+        lag = groups.lag(connection, group, topic)
+        count = sum(each.lag for each in lag.queues if each.queue_id >= queues and each.broker in names)
+        if count:
+            unread[group] = count
+    return unread

@@ -1,0 +1,236 @@
+"""`kourou dlq …`: dead letters seen, sent again, written to a file, let go."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+
+from kourou.cli.changing import MOMENT, change_options, ms_of
+from kourou.cli.connection import cluster_at, name_server_option
+from kourou.cli.message import FOUND_WIDE, found_row
+from kourou.cli.output import Row, as_json, confirmed, format_option, note, progress, show
+
+if TYPE_CHECKING:
+    from kourou.admin.dlq import Filter
+    from kourou.message import ReceivedMessage
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+LETTER_COLUMNS = (
+    "stored_at",
+    "first_topic",
+    "offset_id",
+    "message_id",
+    "reconsume_times",
+    "tags",
+    "keys",
+    "body",
+)
+RESENT_COLUMNS = ("dead_letter", "topic", "status", "error")
+
+
+@click.group()
+def dlq() -> None:
+    """See dead letters, send them again, let them go."""
+
+
+def _filter_options(command: Command) -> Command:
+    """Which dead letters are meant."""
+    for option in (
+        click.option("--contains", metavar="TEXT", help="Only bodies with this in them."),
+        click.option("--until", type=MOMENT, help="Dead then or earlier."),
+        click.option("--since", type=MOMENT, help="Dead then or later; 10m is ten minutes ago."),
+        click.option("--tags", help="Only with this tag."),
+        click.option("--key", help="Only with this key."),
+        click.option("-t", "--topic", help="Only of this first topic."),
+        click.option("--id", "ids", multiple=True, help="Only this one, by any of its ids; may be repeated."),
+    ):
+        command = option(command)
+    return command
+
+
+def _wanted(
+    ids: tuple[str, ...],
+    topic: str | None,
+    key: str | None,
+    tags: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    contains: str | None,
+) -> Filter:
+    from kourou.admin.dlq import Filter
+
+    return Filter(frozenset(ids), topic, key, tags, ms_of(since), ms_of(until), contains)
+
+
+@dlq.command("ls")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also groups whose dead letters are all gone.")
+@name_server_option
+@format_option
+def list_groups(everything: bool, name_server: str, output: str) -> None:
+    """List the groups that have dead letters."""
+    from kourou.admin import dlq as dead_letters
+    from kourou.admin import messages
+
+    with cluster_at(name_server) as connection:
+        found = dead_letters.all_groups(connection)
+    rows: list[Row] = [
+        {**asdict(each), "last": messages.moment(each.last_ms) if each.last_ms else None}
+        for each in found
+        if everything or each.messages
+    ]
+    show(rows, ("group", "messages", "last"), output, ("topic",))
+
+
+@dlq.command("show")
+@click.argument("group")
+@_filter_options
+@click.option("--count", type=click.IntRange(1), default=64, show_default=True, help="At most so many.")
+@name_server_option
+@format_option
+def show_letters(
+    group: str,
+    ids: tuple[str, ...],
+    topic: str | None,
+    key: str | None,
+    tags: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    contains: str | None,
+    count: int,
+    name_server: str,
+    output: str,
+) -> None:
+    """Show the dead letters of GROUP, the oldest first."""
+    from kourou.admin import dlq as dead_letters
+
+    wanted = _wanted(ids, topic, key, tags, since, until, contains)
+    with cluster_at(name_server) as connection:
+        letters = dead_letters.letters(connection, group, wanted, count)
+    show([_row(letter, output) for letter in letters], LETTER_COLUMNS, output, ("first_id", *FOUND_WIDE[1:]))
+
+
+def _row(letter: ReceivedMessage, output: str) -> Row:
+    from kourou.admin import dlq as dead_letters
+
+    return {
+        **found_row(letter, output),
+        "first_topic": dead_letters.first_topic(letter),
+        "first_id": dead_letters.first_id(letter),
+    }
+
+
+@dlq.command()
+@click.argument("group")
+@_filter_options
+@click.option("--all", "everything", is_flag=True, help="All of them; without it something must be chosen.")
+@click.option(
+    "--to",
+    type=click.Choice(["group", "topic"]),
+    default="group",
+    show_default=True,
+    help="To the group that gave them up alone, or to their first topic, where every group gets them.",
+)
+@change_options
+@name_server_option
+@format_option
+def resend(
+    group: str,
+    ids: tuple[str, ...],
+    topic: str | None,
+    key: str | None,
+    tags: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    contains: str | None,
+    everything: bool,
+    to: Literal["group", "topic"],
+    dry_run: bool,
+    yes: bool,
+    name_server: str,
+    output: str,
+) -> int:
+    """Send dead letters of GROUP again. They stay where they are, too, until their time is over."""
+    from kourou.admin import dlq as dead_letters
+
+    chosen = (ids, topic, key, tags, since, until, contains)
+    if not everything and not any(chosen):
+        raise click.UsageError(
+            "say which: --id, --topic, --key, --tags, --since, --until, --contains, or --all"
+        )
+    with cluster_at(name_server) as connection:
+        letters = dead_letters.letters(connection, group, _wanted(*chosen))
+        if not dry_run and letters:
+            target = "that group" if to == "group" else "their first topic"
+            confirmed(f"{len(letters)} dead letters of group '{group}' are sent again to {target}.", yes)
+        failed = 0
+
+        def rows() -> Iterator[Row]:
+            nonlocal failed
+            with progress(len(letters)) as told:
+                for sent in dead_letters.resend(connection, group, letters, to=to, dry_run=dry_run):
+                    failed += sent.error is not None
+                    told()
+                    yield asdict(sent)
+
+        show(rows(), RESENT_COLUMNS, output, ("message_id",))
+    if dry_run:
+        note("nothing was sent")
+    elif failed:
+        note(f"{failed} of {len(letters)} were not sent")
+    return 1 if failed else 0
+
+
+@dlq.command()
+@click.argument("group")
+@change_options
+@name_server_option
+@format_option
+def purge(group: str, dry_run: bool, yes: bool, name_server: str, output: str) -> None:
+    """Let go of all dead letters of GROUP."""
+    from kourou.admin import dlq as dead_letters
+    from kourou.admin import topics
+    from kourou.protocol.names import dead_letter_topic
+
+    with cluster_at(name_server) as connection:
+        count = topics.stats(connection, dead_letter_topic(group)).messages
+        show([{"group": group, "messages": count}], ("group", "messages"), output)
+        if dry_run:
+            note("nothing was changed")
+            return
+        confirmed(f"{count} dead letters of group '{group}' go.", yes)
+        dead_letters.purge(connection, group)
+
+
+@dlq.command()
+@click.argument("group")
+@click.argument("file", type=click.File("w"), default="-")
+@_filter_options
+@name_server_option
+def export(
+    group: str,
+    file: Any,
+    ids: tuple[str, ...],
+    topic: str | None,
+    key: str | None,
+    tags: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    contains: str | None,
+    name_server: str,
+) -> None:
+    """Write the dead letters of GROUP to FILE, one JSON object a line; bodies that are no text in base64."""
+    from kourou.admin import dlq as dead_letters
+
+    wanted = _wanted(ids, topic, key, tags, since, until, contains)
+    with cluster_at(name_server) as connection:
+        letters = dead_letters.letters(connection, group, wanted)
+    for letter in letters:
+        file.write(as_json(_row(letter, "json")) + "\n")
+    if file is not sys.stdout:
+        note(f"{len(letters)} dead letters of group '{group}' are in {file.name}")
