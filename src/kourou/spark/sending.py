@@ -1,0 +1,323 @@
+"""Rows to any broker, acknowledged one and all: batches of messages, several on their way at any time.
+
+    rows ─▶ by queue ─▶ requests of up to a megabyte (SEND_BATCH_MESSAGE) ─▶ in flight ─▶ acknowledged
+                        rows that are to be delivered later, each alone (SEND_MESSAGE_V2)
+
+One request of a queue is on its way at a time: brokers may handle two of them in either order, and a failed
+one must not be overtaken. A broker that is away or busy is tried again for as long as the task has patience;
+what it had stored by then is stored twice, under the same unique ids. Anything else a broker says is the end
+of the task.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kourou.client.refusals import refusal
+from kourou.errors import MQError, NotFound, Refused, Unreachable
+from kourou.protocol.bodies import MessageQueue
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import Command, request
+from kourou.protocol.headers import SendMessageV2
+from kourou.protocol.names import DEFAULT_TOPIC
+from kourou.spark.cluster import Cluster
+from kourou.spark.offsets import Queue
+from kourou.spark.outgoing import Numbers, Outgoing, contents
+from kourou.spark.queue_rows import QueueRows, by_topic, grouped
+
+REQUEST_BYTES = 512 * 1024
+REQUEST_MESSAGES = 1_000
+IN_FLIGHT_BYTES = 8 * 1024 * 1024
+IN_FLIGHT_REQUESTS = 256
+SEND_SECONDS = 10.0
+AGAIN_SECONDS = 0.25
+POLL_SECONDS = 0.25
+
+PASSING = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.BROKER_NOT_EXIST,
+    }
+)
+"""What a broker says that may pass: not stored as safely as it should be, or not now."""
+
+_BATCH_HEAD_BYTES = 20
+_QUEUES_OF_NEW_TOPICS = 4
+
+
+class Sender:
+    """At least once, to any broker. For one task; `finish` returns when all is acknowledged."""
+
+    def __init__(self, cluster: Cluster, *, group: str, patience_seconds: float, first_turn: int = 0) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._patience = patience_seconds
+        self._first_turn = first_turn
+        self._queue_rows: dict[str, QueueRows] = {}
+        self._settled: deque[tuple[_Request, Command | Exception]] = deque()
+        self._later: list[_Request] = []
+        self._lanes: dict[MessageQueue, deque[_Request]] = {}
+        self._requests = self._bytes = 0
+        self.acknowledged = 0
+
+    def send(self, rows: Outgoing) -> None:
+        """Take in some rows; returns while they may be on their way. Raises what any of them failed with."""
+        for topic, of_topic in by_topic(rows):
+            if of_topic.is_delayed is not None and of_topic.is_delayed.any():
+                for request in self._each_alone(topic, of_topic.take(np.flatnonzero(of_topic.is_delayed))):
+                    self._launch(request)
+                of_topic = of_topic.take(np.flatnonzero(~of_topic.is_delayed))
+            if len(of_topic):
+                for request in self._batches(topic, of_topic):
+                    self._launch(request)
+
+    def finish(self) -> None:
+        while self._requests:
+            self._take_in(wait=True)
+
+    # --------------------------------------------------------------------------------------- making requests
+
+    def _batches(self, topic: str, rows: Outgoing) -> Iterator[_Request]:
+        choice = self._choice(topic)
+        numbers = choice.of(rows)
+        is_one_after_the_other = bool((np.diff(numbers) >= 0).all())
+        for number, chosen in grouped(numbers):
+            start, stop = int(chosen[0]), int(chosen[-1]) + 1
+            whole = is_one_after_the_other or stop - start == len(chosen)
+            part = rows.slice(start, stop) if whole else rows.take(chosen)
+            for born, of_time in _by_born(part):
+                items = batch_items(of_time)
+                data = contents(items).data
+                ends = _ends(items)
+                for first, last in cut(ends, REQUEST_BYTES, REQUEST_MESSAGES):
+                    low = int(ends[first - 1]) if first else 0
+                    body = bytes(data[low : int(ends[last - 1])])
+                    yield _Request(topic, choice.queues[number], body, last - first, born, is_batch=True)
+
+    def _each_alone(self, topic: str, rows: Outgoing) -> Iterator[_Request]:
+        choice = self._choice(topic)
+        columns = (
+            rows.bodies.to_pylist(),
+            rows.properties.to_pylist(),
+            rows.flags.tolist(),
+            rows.born_ms.tolist(),
+        )
+        for number, body, properties, flag, born in zip(choice.of(rows).tolist(), *columns, strict=True):
+            yield _Request(
+                topic, choice.queues[number], body, 1, born, properties=properties.decode(), flag=flag
+            )
+
+    def _choice(self, topic: str) -> QueueRows:
+        choice = self._queue_rows.get(topic)
+        if choice is None:
+            route = self._cluster.route(topic)
+            route.check_writable()
+            choice = self._queue_rows[topic] = QueueRows(route, self._first_turn)
+        return choice
+
+    def _command(self, each: _Request) -> Command:
+        header = SendMessageV2(
+            producer_group=self._group,
+            topic=each.queue.topic,
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=_QUEUES_OF_NEW_TOPICS,
+            queue_id=each.queue.queue_id,
+            sys_flag=0,
+            born_timestamp=each.born_ms,
+            flag=each.flag,
+            properties=each.properties,
+            reconsume_times=0,
+            unit_mode=False,
+            batch=each.is_batch,
+            broker_name=each.queue.broker_name,
+        )
+        code = RequestCode.SEND_BATCH_MESSAGE if each.is_batch else RequestCode.SEND_MESSAGE_V2
+        return request(code, header, each.body)
+
+    # -------------------------------------------------------------------------------------- on their way
+
+    def _launch(self, each: _Request) -> None:
+        """Send it once there is room, and what came before it in its queue is acknowledged."""
+        while self._requests and (
+            self._bytes + len(each.body) > IN_FLIGHT_BYTES or self._requests >= IN_FLIGHT_REQUESTS
+        ):
+            self._take_in(wait=True)
+        self._requests += 1
+        self._bytes += len(each.body)
+        lane = self._lanes.setdefault(each.queue, deque())
+        lane.append(each)
+        if len(lane) == 1:
+            self._send(each)
+        self._take_in(wait=False)
+
+    def _send(self, each: _Request) -> None:
+        try:
+            address = self._cluster.route(each.topic).master(each.queue.broker_name)
+            tell = partial(self._tell, each)
+            self._cluster.client.call_soon(address, self._command(each), SEND_SECONDS, tell)
+        except (Unreachable, NotFound) as error:
+            self._settled.append((each, error))
+
+    def _tell(self, each: _Request, outcome: Command | Exception) -> None:
+        self._settled.append((each, outcome))
+
+    def _take_in(self, *, wait: bool) -> None:
+        if wait and not self._settled:
+            self._cluster.client.poll(POLL_SECONDS)
+        while self._settled:
+            each, outcome = self._settled.popleft()
+            error = self._error(each, outcome)
+            if error is None:
+                self._acknowledge(each)
+            else:
+                self._try_again(each, error)
+        if self._later:
+            now = self._cluster.clock.monotonic()
+            due = [each for each in self._later if each.not_before <= now]
+            self._later = [each for each in self._later if each.not_before > now]
+            for each in due:
+                self._send(each)
+
+    def _acknowledge(self, each: _Request) -> None:
+        self.acknowledged += each.count
+        self._requests -= 1
+        self._bytes -= len(each.body)
+        lane = self._lanes[each.queue]
+        assert lane[0] is each
+        lane.popleft()
+        if lane:
+            self._send(lane[0])
+
+    def _error(self, each: _Request, outcome: Command | Exception) -> MQError | None:
+        if isinstance(outcome, Command):
+            if outcome.code == ResponseCode.SUCCESS:
+                return None
+            return refusal(outcome.code, outcome.remark, each.what)
+        if isinstance(outcome, MQError):
+            return outcome
+        raise outcome
+
+    def _try_again(self, each: _Request, error: MQError) -> None:
+        """Later, if that may help and the task has patience left; else raises."""
+        now = self._cluster.clock.monotonic()
+        each.failed_since = each.failed_since or now
+        may_pass = is_passing(error)
+        if not may_pass or now - each.failed_since > self._patience:
+            raise failure(error, each.what, self._patience if may_pass else None)
+        self._cluster.doubt([Queue(each.topic, each.queue.broker_name, each.queue.queue_id)])
+        each.not_before = now + AGAIN_SECONDS
+        self._later.append(each)
+
+
+class _Request:
+    """Messages of one queue that go out together."""
+
+    __slots__ = (
+        *("body", "born_ms", "count", "failed_since", "flag", "is_batch"),
+        *("not_before", "properties", "queue", "topic"),
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue: MessageQueue,
+        body: bytes,
+        count: int,
+        born_ms: int,
+        *,
+        is_batch: bool = False,
+        properties: str | None = None,
+        flag: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.queue = queue
+        self.body = body
+        self.count = count
+        self.born_ms = born_ms
+        self.is_batch = is_batch
+        self.properties = properties
+        self.flag = flag
+        self.failed_since = 0.0
+        self.not_before = 0.0
+
+    @property
+    def what(self) -> str:
+        queue = self.queue
+        return f"topic '{self.topic}', broker {queue.broker_name}, queue {queue.queue_id}: {self.count} rows"
+
+
+def is_passing(error: MQError) -> bool:
+    """Whether another try may help."""
+    if isinstance(error, Refused):
+        return error.retryable or error.code in PASSING
+    return error.retryable
+
+
+def failure(error: MQError, what: str, patience_seconds: float | None) -> MQError:
+    """The same error, and which rows it was about."""
+    tried = "" if patience_seconds is None else f" (tried for {patience_seconds:g} s: option sendTimeoutMs)"
+    text = str(error)
+    error.args = (
+        f"{what} not written: {text if what not in text else text.replace(what + ': ', '')}{tried}",
+    )
+    return error
+
+
+# ----------------------------------------------------------------------------------------------- bytes
+
+
+def batch_items(rows: Outgoing) -> pa.BinaryArray:
+    """Each row as a message of SEND_BATCH_MESSAGE; what `record.encode_batch` makes, for all rows at once."""
+    count = len(rows)
+    body_lengths = np.asarray(pc.binary_length(rows.bodies))
+    property_lengths = np.asarray(pc.binary_length(rows.properties))
+    heads = np.zeros((count, 5), dtype=">i4")
+    heads[:, 0] = _BATCH_HEAD_BYTES + 2 + body_lengths + property_lengths
+    heads[:, 3] = rows.flags
+    heads[:, 4] = body_lengths
+    lengths = property_lengths.astype(">i2")
+    return pc.binary_join_element_wise(
+        _fixed(heads, _BATCH_HEAD_BYTES), rows.bodies, _fixed(lengths, 2), rows.properties, b""
+    )
+
+
+def _fixed(values: Numbers, width: int) -> pa.BinaryArray:
+    """Rows of `width` bytes each, as Arrow sees them."""
+    offsets = np.arange(len(values) + 1, dtype=np.int32) * width
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
+    )
+
+
+def _ends(items: pa.BinaryArray) -> Numbers:
+    return np.cumsum(np.asarray(pc.binary_length(items)), dtype=np.int64)
+
+
+def cut(ends: Numbers, bytes_max: int, rows_max: int) -> Iterator[tuple[int, int]]:
+    """Where to cut rows that end at these bytes, so that no part has more than that; a row is never cut."""
+    first, count = 0, len(ends)
+    while first < count:
+        low = int(ends[first - 1]) if first else 0
+        last = int(np.searchsorted(ends, low + bytes_max, side="right"))
+        last = min(max(last, first + 1), first + rows_max, count)
+        yield first, last
+        first = last
+
+
+def _by_born(rows: Outgoing) -> Iterator[tuple[int, Outgoing]]:
+    """All messages of a batch have one time of birth, said in its header."""
+    changes = [0, *(np.flatnonzero(np.diff(rows.born_ms)) + 1).tolist(), len(rows)]
+    for start, stop in pairwise(changes):
+        yield int(rows.born_ms[start]), rows if stop - start == len(rows) else rows.slice(start, stop)

@@ -1,0 +1,65 @@
+"""A machine without Java: what `pip install 'kourou[spark]'` brings along is enough to read a topic."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kourou
+
+SCRIPT = """
+import sys, kourou.spark
+spark = kourou.spark.session(settings={"spark.log.level": "OFF"})
+source = {"namesrvAddr": sys.argv[1], "subscribe": sys.argv[2]}
+print("rows", spark.read.format("rocketmq").options(**source).load().count())
+stream = spark.readStream.format("rocketmq").options(**source, startingOffsets="earliest").load()
+written = stream.writeStream.format("noop").option("checkpointLocation", sys.argv[3])
+query = written.trigger(availableNow=True).start()
+query.awaitTermination()
+print("streamed", sum(progress.numInputRows for progress in query.recentProgress))
+"""
+
+
+@pytest.mark.slow
+def test_no_java_of_one_s_own_is_needed(
+    broker: kourou.LocalBroker, new_topic: Callable[..., str], fill: Callable[..., None], tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    fill(topic, [b"x"] * 10)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in (
+        "bash",
+        "sh",
+        "chmod",
+        "dirname",
+        "cat",
+        "uname",
+        "ps",
+        "nice",
+        "rm",
+        "ls",
+        "env",
+        "readlink",
+    ):
+        found = shutil.which(name)
+        if found is not None:
+            (tools / name).symlink_to(found)
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environment |= {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    said = subprocess.run(
+        [sys.executable, "-c", SCRIPT, broker.name_server, topic, str(tmp_path / "checkpoint")],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+        timeout=200,
+    )
+    assert said.returncode == 0, said.stderr[-2000:]
+    assert said.stdout.split() == ["rows", "10", "streamed", "10"]

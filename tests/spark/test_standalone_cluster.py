@@ -1,0 +1,198 @@
+"""The same on real clusters: a standalone master with two workers, `local-cluster`, Spark Connect."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+import pyspark
+import pytest
+
+import kourou
+from kourou.local.published import make_topic
+from kourou.spark.spark_session import prepare_environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+MESSAGES = 2000
+SECONDS_MAX = 200
+
+
+@pytest.fixture
+def topic(broker: kourou.LocalBroker, new_topic: Callable[..., str], fill: Callable[..., None]) -> str:
+    name = new_topic(2, name="cluster")
+    fill(name, [b"%d" % number for number in range(MESSAGES)])
+    return name
+
+
+def test_a_standalone_cluster_archives_each_message_once_though_an_executor_is_killed(
+    broker: kourou.LocalBroker, topic: str, tmp_path: Path
+) -> None:
+    with standalone(tmp_path) as master:
+        program = Program(master, broker.name_server, topic, str(tmp_path))
+        try:
+            program.wait_for("archived")
+            killed = kill_one("CoarseGrainedExecutorBackend")
+            told = program.result()
+        finally:
+            program.end()
+    assert killed
+    assert (told["rows"], told["distinct"]) == (MESSAGES, MESSAGES)
+    assert told["commits"] >= MESSAGES // 500
+
+
+def test_local_cluster_does_the_same(broker: kourou.LocalBroker, topic: str, tmp_path: Path) -> None:
+    program = Program("local-cluster[2,1,512]", broker.name_server, topic, str(tmp_path))
+    try:
+        told = program.result()
+    finally:
+        program.end()
+    assert (told["rows"], told["distinct"]) == (MESSAGES, MESSAGES)
+
+
+def test_spark_connect_reads_streams_and_writes(
+    broker: kourou.LocalBroker, topic: str, tmp_path: Path
+) -> None:
+    make_topic(broker.address, f"{topic}-copy", 2)
+    program = Program("connect", broker.name_server, topic, str(tmp_path))
+    try:
+        told = program.result()
+    finally:
+        program.end()
+    assert told == {"rows": MESSAGES, "distinct": MESSAGES, "messages": MESSAGES}
+
+
+class Program:
+    """`cluster_program.py` in a process of its own: one process has one Spark."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "tests.spark.cluster_program", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._lines: list[str] = []
+        self._errors: list[str] = []
+        self._readers: list[threading.Thread] = []
+        for stream, lines in ((self._process.stdout, self._lines), (self._process.stderr, self._errors)):
+            assert stream is not None
+            reader = threading.Thread(target=_read, args=(stream, lines), daemon=True)
+            reader.start()
+            self._readers.append(reader)
+
+    def wait_for(self, beginning: str) -> str:
+        deadline = time.monotonic() + SECONDS_MAX
+        while True:
+            found = [line for line in list(self._lines) if line.startswith(beginning)]
+            if found:
+                return found[0]
+            assert self._process.poll() is None, "".join(self._errors[-30:])
+            assert time.monotonic() < deadline, "".join(self._errors[-30:])
+            time.sleep(0.05)
+
+    def result(self) -> dict[str, int]:
+        told: dict[str, int] = json.loads(self.wait_for("{"))
+        return told
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for reader in self._readers:
+            reader.join(10)
+
+
+def _read(stream: TextIO, lines: list[str]) -> None:
+    with stream:
+        lines.extend(iter(stream.readline, ""))
+
+
+@contextlib.contextmanager
+def standalone(folder: Path) -> Iterator[str]:
+    """A master and two workers, as processes; the address of the master."""
+    prepare_environment()
+    port = free_port()
+    master = f"spark://127.0.0.1:{port}"
+    with contextlib.ExitStack() as processes:
+        ui = ("--webui-port", "0", "--host", "127.0.0.1")
+        log = folder / "master.log"
+        processes.enter_context(
+            running("org.apache.spark.deploy.master.Master", *ui, "--port", str(port), log=log)
+        )
+        for number in (1, 2):
+            options = ("--cores", "1", "--memory", "768m", "--work-dir", str(folder / f"work-{number}"))
+            processes.enter_context(
+                running(
+                    "org.apache.spark.deploy.worker.Worker",
+                    *ui,
+                    *options,
+                    master,
+                    log=folder / f"{number}.log",
+                )
+            )
+        deadline = time.monotonic() + 120
+        while len(re.findall("Registering worker", log.read_text(errors="replace"))) < 2:
+            assert time.monotonic() < deadline, log.read_text(errors="replace")[-2000:]
+            time.sleep(0.1)
+        yield master
+
+
+@contextlib.contextmanager
+def running(*arguments: str, log: Path) -> Iterator[None]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(SPARK_CLASS), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def kill_one(name: str) -> bool:
+    """SIGKILL to one Java process of this name that descends from this test, and to no other."""
+    for path in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if name.encode() in (path / "cmdline").read_bytes() and os.getpid() in ancestors(int(path.name)):
+                os.kill(int(path.name), signal.SIGKILL)
+                return True
+    return False
+
+
+def ancestors(pid: int) -> list[int]:
+    found = []
+    while pid > 1:
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            break
+        found.append(pid)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
