@@ -1,5 +1,5 @@
 # Everything a person or a machine does with this repository, from a bare clone.
-# Needed beforehand: make and Python >= 3.11. `make interop` also wants Java and Maven, `make bench` a C compiler.
+# Needed beforehand: make and Python >= 3.11; `make test` drives a chromium through the console. `make interop` also wants Java and Maven, `make bench` a C compiler.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -20,6 +20,9 @@ IMAGES ?= 30000
 KILLS ?= 100
 FLIPS ?= 3000
 MEMBERS ?= 20
+PAIRS ?= 40
+FAILOVERS ?= 50
+ELECTIONS ?= 5000
 MINUTES ?= 10
 HOURS ?=
 SEEDS ?= 500
@@ -30,10 +33,10 @@ ARGS ?=
 help: ## show this list
 	@echo "Kourou: a message queue that speaks Apache RocketMQ. Targets:"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "Options: PYTHON=python3.12 · ARGS='-k name' (pytest) · IMAGES=, KILLS=, FLIPS=, MEMBERS=, MINUTES= (chaos) · HOURS=, MINUTES= (soak)"
+	@echo "Options: PYTHON=python3.12 · ARGS='-k name' (pytest) · IMAGES=, KILLS=, FLIPS=, MEMBERS=, PAIRS=, FAILOVERS=, ELECTIONS=, MINUTES= (chaos) · HOURS=, MINUTES= (soak)"
 
-demo: $(STAMP) ## start a broker, send and receive with our client and a stock one, and tell the story
-	@$(BIN)/python -m tools.demo
+demo: $(STAMP) ## start a broker, send and receive with our client and a stock one, and tell the story; CONSOLE=1 leaves the console running
+	@CONSOLE=$(CONSOLE) $(BIN)/python -m tools.demo
 
 test: lint ## everything that must hold: style, types, imports, and all tests but those that need Java
 	@$(BIN)/python -m pytest $(ARGS)
@@ -57,18 +60,22 @@ interop: $(STAMP) ## against real Apache clients, brokers and name servers (Java
 bench: $(STAMP) ## measure, and compare with an Apache broker where Java and Maven are
 	@$(BIN)/python -m bench $(ARGS)
 
-chaos: $(STAMP) ## IMAGES of power cuts, KILLS of a broker, FLIPS of bits, MEMBERS that come and go, faults put in on purpose, MINUTES of soaking
-	@IMAGES=$(IMAGES) KILLS=$(KILLS) FLIPS=$(FLIPS) ENDINGS=20 MEMBERS=$(MEMBERS) MINUTES=$(MINUTES) \
-		$(BIN)/python -m pytest tests/chaos tests/soak --timeout 0 -s $(ARGS)
+chaos: $(STAMP) ## IMAGES of power cuts, KILLS of a broker, FLIPS of bits, MEMBERS that come and go, FAILOVERS of masters, ELECTIONS simulated, faults put in on purpose, MINUTES of soaking
+	@IMAGES=$(IMAGES) KILLS=$(KILLS) FLIPS=$(FLIPS) ENDINGS=20 MEMBERS=$(MEMBERS) PAIRS=$(PAIRS) MINUTES=$(MINUTES) \
+		FAILOVERS=$(FAILOVERS) ELECTIONS=$(ELECTIONS) \
+		$(BIN)/python -m pytest tests/chaos tests/sim/test_replica_set.py tests/spark/test_pipeline_kills.py tests/spark/test_sink_kills.py tests/soak --timeout 0 -s $(ARGS)
 
 sim: $(STAMP) ## real brokers and clients in a simulated world, SEEDS of them, or one again: SEED=k; MUTATIONS=1 tests the test
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) $(if $(MUTATIONS),--mutations) $(ARGS)
+	$(if $(SEED)$(MUTATIONS),,@$(BIN)/python -m tests.sim.elected_brokers --seeds $(SEEDS))
+	$(if $(SEED),,@$(BIN)/python -m tests.sim.replica_set --seeds $(if $(MUTATIONS),500,$(ELECTIONS)) $(if $(MUTATIONS),--mutations))
 
 soak: $(STAMP) ## send and receive for HOURS, or MINUTES: memory, descriptors and tasks must not grow
 	@HOURS=$(HOURS) MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak --timeout 0 -s $(ARGS)
 
 docs: $(STAMP) ## write the pages made from the sources, check all links and run every command in them
 	@$(BIN)/python -m tools.api_reference
+	@$(BIN)/python -m tools.command_line_reference
 	@$(BIN)/python -m pytest tests/docs $(ARGS)
 
 constraints: ## choose anew the exact versions in constraints.txt

@@ -9,6 +9,7 @@
     restart.py      the broker: the same after `kill -9`, with 10 M messages stored
     folders.py      makes the folders for both
     codec.py        what one request costs without any socket, and what `import kourou` costs
+    spark.py        topics into Spark: rates beside a source in memory, micro-batches beside the engine's own
     report.py       the table, the goals, the JSON
 
 Figures of two systems are taken in alternating rounds of one run and compared as ratios, because machines

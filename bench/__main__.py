@@ -9,12 +9,30 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import clients, codec, generator, lookups, messages, report, restart, startup
+from bench import (
+    clients,
+    codec,
+    generator,
+    lookups,
+    messages,
+    replication,
+    report,
+    restart,
+    scaling,
+    spark,
+    spark_archive,
+    spark_sink,
+    startup,
+)
 from bench.servers import APACHE, OURS
 from tests.interop import apache
 from tests.kourou_process import ServerFailed
 
 RESULTS = Path(__file__).with_name("results")
+SPARK = "spark"
+REPLICATION = "replication"
+SINK = "spark_sink"
+ARCHIVE = "spark_archive"
 
 
 def main() -> int:
@@ -58,7 +76,9 @@ def _arguments() -> argparse.Namespace:
         "--quick", action="store_true", help="some seconds, without Apache or goals: does it still run?"
     )
     parser.add_argument(
-        "--only", metavar="TEXT", help="only message cases with TEXT in their name: 'send 64'"
+        "--only",
+        metavar="TEXT",
+        help="only message cases with TEXT in their name: 'send 64'; or spark, or replication",
     )
     parser.add_argument("--no-apache", action="store_true", help="measure ours alone")
     parser.add_argument("--rounds", type=int, default=5, help="alternating rounds of each case (default 5)")
@@ -68,7 +88,7 @@ def _arguments() -> argparse.Namespace:
     if arguments.quick:
         arguments.rounds, arguments.seconds = 1, 0.3
     arguments.cases = tuple(case for case in messages.CASES if (arguments.only or "") in case.name)
-    if not arguments.cases:
+    if not arguments.cases and arguments.only not in (SPARK, REPLICATION):
         parser.error(
             f"no case has {arguments.only!r} in its name: {', '.join(c.name for c in messages.CASES)}"
         )
@@ -79,6 +99,11 @@ def _measure(folder: Path, arguments: argparse.Namespace, *, with_apache: bool) 
     rounds, seconds, quick = arguments.rounds, arguments.seconds, arguments.quick
     common = {"rounds": rounds, "seconds": seconds, "with_apache": with_apache, "tell": _tell}
     results: dict[str, Any] = {"machine": report.machine(), "rounds": rounds, "seconds": seconds}
+    if arguments.only == SPARK:
+        return results | {"messages": {}, "ceiling": {}, **_spark(folder, arguments)}
+    if arguments.only == REPLICATION:
+        replicated = _replication(folder, arguments, with_apache)
+        return results | {"messages": {}, "ceiling": {}, REPLICATION: replicated}
     _tell("the generator against a server that does nothing")
     results["ceiling"] = messages.ceiling(seconds)
     stored = 20_000 if quick else 200_000
@@ -91,18 +116,48 @@ def _measure(folder: Path, arguments: argparse.Namespace, *, with_apache: bool) 
     started = startup.measure(folder / "startup", quick=quick, tell=_tell)
     restarted = restart.measure(folder / "restart", quick=quick, tell=_tell)
     compared = clients.measure(folder / "clients", quick=quick, tell=_tell)
+    if not quick:  # starting Spark alone takes longer than all the rest of it
+        results |= _spark(folder, arguments)
+        results[REPLICATION] = _replication(folder, arguments, with_apache)
+    grown = scaling.measure(folder / "scaling", **(scaling.QUICK if quick else {}), tell=_tell)
     _tell("codec, imports, starts")
     return results | {
         "name_server": lookups.as_json(looked_up),
         "startup": startup.as_json(started),
         "restart": restart.as_json(restarted),
         "clients": clients.as_json(compared),
+        "scaling": scaling.as_json(grown),
         "start_ms": lookups.start_ms(folder / "starts", 1 if quick else 5),
         "decode_us": codec.decode_us(200 if quick else 5000),
         "import_ms": codec.import_ms(1 if quick else 7),
         "import_producer_ms": codec.import_ms(1 if quick else 7, "import kourou; kourou.Producer"),
         "server_modules_of_client": codec.server_modules_of_client(),
     }
+
+
+def _spark(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    rounds, stored = (1, 8_000) if arguments.quick else (min(arguments.rounds, 3), 400_000)
+    read = spark.measure(folder / SPARK, rounds=rounds, messages=stored, tell=_tell)
+    written = spark_sink.measure(folder / SINK, rounds=rounds, messages=stored, tell=_tell)
+    archived = spark_archive.measure(folder / ARCHIVE, rounds=rounds, messages=stored, tell=_tell)
+    return {
+        SPARK: spark.as_json(read),
+        SINK: spark_sink.as_json(written),
+        ARCHIVE: spark_archive.as_json(archived),
+    }
+
+
+def _replication(folder: Path, arguments: argparse.Namespace, with_apache: bool) -> dict[str, Any]:
+    rounds, mib = (1, 16) if arguments.quick else (arguments.rounds, 2048)
+    figures = replication.measure(
+        folder / REPLICATION,
+        rounds=rounds,
+        seconds=arguments.seconds,
+        catch_up_mib=mib,
+        with_apache=with_apache,
+        tell=_tell,
+    )
+    return replication.as_json(figures)
 
 
 def _print(results: dict[str, Any], goals: list[report.Goal], missing: str | None) -> None:
@@ -128,8 +183,16 @@ def _print(results: dict[str, Any], goals: list[report.Goal], missing: str | Non
         print(f"\nbroker: {startup.shown(startup.Figures(**results['startup']))}")
         for row in results["restart"]:
             print(f"broker: {restart.shown(restart.Figures(**row))}")
+    if "scaling" in results:
+        print(f"\nname server: {scaling.shown(scaling.Figures(**results['scaling']))}")
     if "clients" in results:
         print(f"\n{clients.shown(clients.from_json(results['clients']))}")
+    if REPLICATION in results:
+        print(f"\n{replication.shown(replication.from_json(results[REPLICATION]))}")
+    if SPARK in results:
+        print(f"\n{spark.shown(spark.from_json(results[SPARK]))}")
+        print(f"\n{spark_sink.shown(spark_sink.Figures(**results[SINK]))}")
+        print(f"\n{spark_archive.shown(spark_archive.Figures(**results[ARCHIVE]))}")
     if goals:
         print("\nGoals\n" + "\n".join(map(str, goals)))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import clients, lookups, messages
+from bench import clients, lookups, messages, replication, spark, spark_archive, spark_sink
 from bench.servers import APACHE, OURS
 
 SEND_CASE = "send 64x16, 1 KiB"
@@ -111,6 +111,17 @@ def goals(results: dict[str, Any]) -> list[Goal]:
         found += _start_goals(results["startup"], results["restart"][-1])
     if "clients" in results:
         found += _client_goals(clients.from_json(results["clients"]))
+    if "replication" in results:
+        found += _replication_goals(replication.from_json(results["replication"]))
+    if "spark" in results:
+        found += _spark_goals(spark.from_json(results["spark"]))
+    if "spark_sink" in results:
+        found += _sink_goals(spark_sink.Figures(**results["spark_sink"]))
+    if "spark_archive" in results:
+        figures = spark_archive.Figures(**results["spark_archive"])
+        for task, writer in spark_archive.PAIRS:
+            what = f"archive: {task}, against Spark's writer"
+            found.append(Goal(what, figures.ratio(task, writer), 2, "x", False, is_aim=True))
     row = results["messages"].get(SEND_CASE)
     if row is not None:
         # A server that does nothing must be far ahead of one that does, or the generator is what is measured.
@@ -132,6 +143,42 @@ def _start_goals(started: dict[str, float], restarted: dict[str, float]) -> list
         Goal(f"broker with {topics}, start", started["full_start_ms"], 5_000, "ms", True),
         Goal(f"broker with {topics}, memory", started["full_mib"], 400, "MiB", True),
         Goal(f"broker killed with {stored}, start", restarted["start_ms"], 2_000, "ms", True),
+    ]
+
+
+def _replication_goals(figures: replication.Figures) -> list[Goal]:
+    """Aims: on two cores a slave takes its share of what its master has."""
+    found = []
+    for name, ratio, limit in (
+        ("SYNC_MASTER against ASYNC_MASTER, both with a slave", (replication.SYNC, replication.ASYNC), 0.9),
+        ("a sync pair against Apache's", (replication.SYNC, replication.APACHE_SYNC), 1.5),
+    ):
+        value = figures.ratio(*ratio)
+        if value is not None:
+            found.append(Goal(name, value, limit, "x", False, is_aim=True))
+    caught_up = figures.catch_up
+    if replication.APACHE_SYNC in caught_up:
+        value = caught_up[replication.SYNC] / caught_up[replication.APACHE_SYNC]
+        found.append(Goal("a slave's catch-up against Apache's", value, 1, "x", False, is_aim=True))
+    return found
+
+
+def _spark_goals(figures: spark.Figures) -> list[Goal]:
+    from_memory, against_rows = (figures.ratio("topic", other) for other in ("memory", "row by row"))
+    return [
+        Goal("topic to Spark, against Arrow from memory", from_memory, 0.4, "x", False, is_aim=True),
+        Goal("topic to Spark, against row by row", against_rows, 5, "x", False, is_aim=True),
+        Goal("micro-batch above the engine's floor", figures.above_floor_ms, 60, "ms", True, is_aim=True),
+    ]
+
+
+def _sink_goals(figures: spark_sink.Figures) -> list[Goal]:
+    acknowledged, once = (median(figures.rates[case]) for case in ("at least once", "exactly once"))
+    scanned = figures.ratio("store scan", "memory")
+    return [
+        Goal("Spark into a topic, acknowledged", acknowledged, 100_000, "/s", False, is_aim=True),
+        Goal("Spark into a topic, exactly once", once, 60_000, "/s", False, is_aim=True),
+        Goal("store files to Spark, against Arrow from memory", scanned, 0.5, "x", False, is_aim=True),
     ]
 
 

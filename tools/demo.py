@@ -24,7 +24,10 @@ from rich.console import Console
 
 import kourou
 from tests.interop.stock_clients import ClientFailed, cpp_client
+from tools.demo_console import leave_console_running
+from tools.demo_failover import fail_over
 from tools.demo_kinds import DemoFailed, every_kind
+from tools.demo_spark import with_spark
 
 DATA = Path("kourou-data/demo")
 TOPIC, STOCK_TOPIC = "espresso", "cappuccino"
@@ -45,13 +48,15 @@ def main() -> int:
         with_our_client(name_server)
         every_kind(name_server, step)
         with_the_stock_client(name_server)
+        with_spark(name_server, DATA / "spark", step)
         process.send_signal(signal.SIGINT)
         code = process.wait(STOP_SECONDS_MAX)
     step("Ctrl-C", f"drained and stopped with exit code {code}; the store is closed cleanly")
     if code != 0:
         raise DemoFailed(f"the server ended with exit code {code}")
+    fail_over(step)
     summary(time.monotonic() - began)
-    return 0
+    return leave_console_running(DATA)
 
 
 @contextmanager
@@ -181,6 +186,7 @@ def summary(seconds: float) -> None:
             f".venv/bin/kourou message tail -n localhost:9876 {TOPIC} --from earliest",
             "and watch them, from another terminal",
         ),
+        (f"{DATA}/spark/payments.html", "what Spark made of the payments, with a picture"),
         ("docs/tutorial.md", "ten minutes with a cup of coffee"),
     ):
         console.print(f"  {typed:<73} {why}", soft_wrap=True)

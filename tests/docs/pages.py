@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 SHELL_LANGUAGES = {"console", "bash", "sh", "shell"}
-USUAL_PORTS = ("9876", "10911", "10909", "8080")
+USUAL_PORTS = ("9876", "10911", "10909", "8080", "5557", "5558")
 COMMAND_SECONDS_MAX = 60
 READY_SECONDS_MAX = 20
 
@@ -118,6 +118,9 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         for process in reversed(self._background):
             _end(process)
+        if (self._folder / "kourou-cluster").exists():  # a page that failed did not come to its end
+            command = [str(self._folder / ".bin" / "kourou"), "cluster", "down"]
+            subprocess.run(command, cwd=self._folder, capture_output=True, check=False)
 
     def follow(self, block: Block) -> None:
         """Run one block, or raise BlockFailed with all that it printed."""
@@ -142,9 +145,12 @@ class Reader:
         kourou.write_text(
             f"""#!/bin/sh
 case "$1" in
-    start) shift; set -- start --name-server-port {self._ports["9876"]} --port {self._ports["10911"]} "$@" ;;
+    start) shift; set -- start --name-server-port {self._ports["9876"]} --port {self._ports["10911"]} \
+        --console-port {self._ports["8080"]} "$@" ;;
     nameserver) shift; set -- nameserver --port {self._ports["9876"]} "$@" ;;
     broker) shift; set -- broker --port {self._ports["10911"]} "$@" ;;
+    cluster) [ "$2" != up ] || {{ shift 2; \
+        set -- cluster up --name-server-port {self._ports["9876"]} --port 0 "$@"; }} ;;
 esac
 exec {Path(sys.executable).with_name("kourou")} "$@"
 """
@@ -211,10 +217,10 @@ exec {Path(sys.executable).with_name("kourou")} "$@"
 def free_ports() -> Iterator[int]:
     """One free port for each of USUAL_PORTS; a broker's fast port is two below its main one."""
     while True:
-        name_server, broker, fast, other = (_probe(0), _probe(0), 0, _probe(0))
-        fast = _probe(broker - 2)
-        if fast and len({name_server, broker, fast, other}) == len(USUAL_PORTS):
-            return iter((name_server, broker, fast, other))
+        name_server, broker, *others = (_probe(0) for _ in range(len(USUAL_PORTS) - 1))
+        found = (name_server, broker, _probe(broker - 2), *others)
+        if all(found) and len(set(found)) == len(USUAL_PORTS):
+            return iter(found)
 
 
 def _probe(port: int) -> int:

@@ -12,7 +12,6 @@ import pytest
 import kourou
 from kourou.broker.config import KEYS as BROKER_KEYS
 from kourou.broker.config import BrokerConfig
-from kourou.cli.main import COMMANDS
 from kourou.doors.configuration import Vocabulary
 from kourou.nameserver.config import KEYS as NAME_SERVER_KEYS
 from kourou.nameserver.config import NameServerConfig
@@ -20,7 +19,8 @@ from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.remoting.blocking import BlockingClient
 from tests.docs.pages import ROOT
-from tools import api_reference
+from tools import api_reference, command_line_reference
+from tools.command_line_reference import commands
 
 pytestmark = pytest.mark.docs
 
@@ -36,23 +36,6 @@ def section(text: str, heading: str) -> str:
     return found[1]
 
 
-def leaves(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
-    if isinstance(command, click.Group):
-        for child, below in command.commands.items():
-            yield from leaves(f"{name} {child}", below)
-    else:
-        yield name, command
-
-
-def commands() -> dict[str, click.Command]:
-    from importlib import import_module
-
-    roots = {
-        name: getattr(import_module(module), attribute) for name, (module, attribute, _) in COMMANDS.items()
-    }
-    return {full: leaf for name, root in roots.items() for full, leaf in leaves(f"kourou {name}", root)}
-
-
 @pytest.mark.parametrize("name", commands())
 def test_every_option_of_a_command_is_in_the_reference(name: str) -> None:
     command_line = page("reference/command-line.md")
@@ -65,6 +48,10 @@ def test_every_option_of_a_command_is_in_the_reference(name: str) -> None:
         for option in parameter.opts
     }
     assert options <= told | {"-h", "--help"}
+
+
+def test_the_page_of_every_command_is_what_the_code_says() -> None:
+    assert page("reference/command-line.md") == command_line_reference.page(), "run `make docs`"
 
 
 def test_the_reference_has_no_command_that_does_not_exist() -> None:
