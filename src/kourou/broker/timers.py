@@ -196,13 +196,7 @@ class Timers:
         done = self._done_before(most)
         self._indexed = min(max(self._load_pending(done), least), most)
         self._written = self._indexed
-        while self._indexed < most:
-            entries = self._store.entries(TIMER_TOPIC, 0, self._indexed, INDEXED_A_TIME)
-            if not entries:
-                logger.error("timers: the queue has no entries from %d on", self._indexed)
-                break
-            self._index(entries, done)
-        self._indexed = most
+        self._index_up_to(most, done)
         if self._saved is None:
             # From now on a missing file was taken away; one never written says nothing of what is due
             with contextlib.suppress(Busy):  # a full disk: a start goes on, and `save` will be called again
@@ -257,6 +251,7 @@ class Timers:
         if not self._is_listening:
             self._is_listening = True
             self._store.on_dispatch(self._on_new)
+        self._index_up_to(self._store.max_offset(TIMER_TOPIC, 0), [])  # what came since `load`
         self._wake_in(0)
 
     def stop(self) -> None:
@@ -332,6 +327,15 @@ class Timers:
                 and (self._timer is None or next_ms < self._wakes_at_ms)
             ):
                 self._wake_in(0)
+
+    def _index_up_to(self, most: int, done: list[_Done]) -> None:
+        while self._indexed < most:
+            entries = self._store.entries(TIMER_TOPIC, 0, self._indexed, INDEXED_A_TIME)
+            if not entries:
+                logger.error("timers: the queue has no entries from %d on", self._indexed)
+                break
+            self._index(entries, done)
+        self._indexed = most
 
     def _index(self, entries: bytes, done: list[_Done]) -> None:
         """Take in the next entries of the queue, but for those that are done."""

@@ -247,6 +247,17 @@ def test_kill_nine_after_delivery_may_deliver_twice_but_only_what_was_not_saved(
     assert delivered(world) == [b"saved", b"not saved", b"not saved"]
 
 
+def test_what_comes_while_a_broker_gets_ready_is_delivered_too(world: BrokerWorld, peer: Peer) -> None:
+    """Its port is open before it begins to deliver."""
+    timers = world.broker.timers
+    timers.stop()
+    timers.load()
+    timed(peer, 500)
+    timers.start()
+    world.pass_time(1)
+    assert peer.bodies() == [b"later"]
+
+
 def test_progress_is_saved_only_when_the_copies_are_on_the_disk(world: BrokerWorld) -> None:
     world.start(delay_offsets_save_interval_ms=100)
     due_ms = world.clock.now_ms() + 1_000
