@@ -26,6 +26,7 @@ ELECTIONS ?= 5000
 MINUTES ?= 10
 HOURS ?=
 SEEDS ?= 500
+WORKERS ?= 2
 ARGS ?=
 
 .PHONY: help demo test lint format interop bench chaos sim soak docs constraints install clean
@@ -33,13 +34,13 @@ ARGS ?=
 help: ## show this list
 	@echo "Kourou: a message queue that speaks Apache RocketMQ. Targets:"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "Options: PYTHON=python3.12 · ARGS='-k name' (pytest) · IMAGES=, KILLS=, FLIPS=, MEMBERS=, PAIRS=, FAILOVERS=, ELECTIONS=, MINUTES= (chaos) · HOURS=, MINUTES= (soak)"
+	@echo "Options: PYTHON=python3.12 · WORKERS=, ARGS='-k name' (pytest) · IMAGES=, KILLS=, FLIPS=, MEMBERS=, PAIRS=, FAILOVERS=, ELECTIONS=, MINUTES= (chaos) · HOURS=, MINUTES= (soak)"
 
 demo: $(STAMP) ## start a broker, send and receive with our client and a stock one, and tell the story; CONSOLE=1 leaves the console running
 	@CONSOLE=$(CONSOLE) $(BIN)/python -m tools.demo
 
 test: lint ## everything that must hold: style, types, imports, and all tests but those that need Java
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 lint: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff format --check .
