@@ -186,16 +186,15 @@ def _client_goals(figures: clients.Figures) -> list[Goal]:
     """Rates are those a core of the client is good for: the broker has the other, and is measured above."""
     found = [
         Goal("what of it a client loads, msgspec included", figures.client_megabytes, 2, "MB", True),
-        Goal("client, 256 in flight", figures.send[OURS].per_cpu_second, 25_000, "/s", False, is_aim=True),
+        Goal("client, 256 in flight", figures.send[OURS].per_cpu_second, 25_000, "/s", False),
         Goal(
             "the same against a naive client",
             _against(figures.send, clients.NAIVE),
             3,
             "x",
             False,
-            is_aim=True,
         ),
-        Goal("push consumer", figures.push[OURS].per_cpu_second, 60_000, "/s", False, is_aim=True),
+        Goal("push consumer", figures.push[OURS].per_cpu_second, 60_000, "/s", False),
         Goal("idle consumer of 64 queues", figures.idle_percent, 0.5, "%", True),
     ]
     weight = figures.weights.get(OURS)
