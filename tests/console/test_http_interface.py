@@ -229,3 +229,11 @@ def test_every_operation_is_described_and_everything_described_is_there(program:
         for operation in methods.values():
             places = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
             assert places == {part[1:-1] for part in path.split("/") if part.startswith("{")}
+
+
+def test_whoever_wants_to_receive_from_no_topic_does_not_join_the_group(program: Program) -> None:
+    """A member that wants another topic would take queues from those that work."""
+    wish = {"group": "careful", "start": "earliest", "wait": 1}
+    refused = program.post("/topics/no-such-topic/receive", json=wish)
+    assert refused.status_code == 404, refused.text
+    assert "no-such-topic" in refused.text

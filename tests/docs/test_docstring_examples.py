@@ -57,16 +57,25 @@ def interrupted(seconds: float) -> Iterator[None]:
     def stop(number: int, frame: object) -> None:
         raise Enough
 
+    is_over = threading.Event()
+
+    def ring() -> None:
+        # Once may not do: what a handler raises is lost where Python happens to be in a finaliser.
+        pause = seconds
+        while not is_over.wait(pause):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            pause = 15.0
+
     before = signal.signal(signal.SIGUSR1, stop)  # the alarm clock is pytest-timeout's
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1))
-    timer.start()
+    ringing = threading.Thread(target=ring)
+    ringing.start()
     try:
         yield
     except Enough:
         return
     finally:
-        timer.cancel()
-        timer.join()
+        is_over.set()
+        ringing.join()
         signal.signal(signal.SIGUSR1, before)
 
 

@@ -114,6 +114,16 @@ def test_what_changes_something_asks_first(shell: Shell) -> None:
     assert shell.json("topic show asked")
 
 
+def test_a_topic_that_is_there_does_not_lose_queues_unasked(shell: Shell) -> None:
+    shell("topic create wide -r 4 -w 4")
+    shell("topic create wide -r 1 -w 1", code=2)
+    assert "4/4 at" in shell.err
+    assert "topic resize" in shell.err
+    assert shell.json("topic show wide")[0]["read_queues"] == 4
+    shell("topic create wide -r 1 -w 1 --yes")
+    assert shell.json("topic show wide")[0]["read_queues"] == 1
+
+
 def test_stats_say_what_is_in_a_topic(shell: Shell, broker: kourou.LocalBroker) -> None:
     filled(broker, "counted", 10, 2)
     rows = shell.json("topic stats counted")

@@ -72,6 +72,10 @@ def test_a_cluster_is_not_started_twice_and_unknown_names_are_told(tmp_path: Pat
         assert unknown.returncode == 2
         assert "no server 'broker-z'" in unknown.stderr
         assert "broker-a" in unknown.stderr
+        assert kourou("cluster", "down", "--data", "c", folder=tmp_path).returncode == 0
+        other = kourou("cluster", "up", "--layout", "2m", "--data", "c", *FREE_PORTS, folder=tmp_path)
+        assert other.returncode == 2
+        assert "layout 1m, not 2m" in other.stderr
 
 
 def test_where_there_is_no_cluster_the_way_out_is_told(tmp_path: Path) -> None:

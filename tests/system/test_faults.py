@@ -125,11 +125,11 @@ FAULTS = [
     ),
     Fault("bad word", config("flushDiskType=SOMETIMES"), WITH_CONFIG, 2, ("'SOMETIMES'", "SYNC_FLUSH")),
     Fault(
-        "not served here",
+        "a slave with its master's id",
         config("brokerRole=SLAVE"),
         WITH_CONFIG,
         2,
-        ("brokerRole can only be ASYNC_MASTER",),
+        ("brokerRole=SLAVE needs a brokerId of its own", "set brokerId to 1"),
     ),
     Fault(
         "open to all", config("bindAddress=0.0.0.0"), WITH_CONFIG, 2, ("bindAddress 0.0.0.0", "insecure=true")

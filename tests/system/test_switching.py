@@ -187,6 +187,13 @@ def test_a_classic_pair_changes_places_by_hand(tmp_path: Path) -> None:
         with library.Producer("shop", machine.name_servers) as producer:
             for number in range(50):
                 producer.send(library.Message("orders", b"%d" % number))
+            await_that(
+                lambda: any(
+                    each.node.address == heir.address and each.behind == 0
+                    for each in switching.states(connection, "broker-a")
+                ),
+                "the slave has caught up",
+            )
             world.run("broker", "promote", heir.address, "--yes")
             roles = {each.node.address: each.role for each in switching.states(connection, "broker-a")}
             assert roles == {heir.address: "ASYNC_MASTER", old.address: "SLAVE"}

@@ -69,6 +69,19 @@ def masters(connection: Connection, cluster: str | None = None) -> list[Node]:
     return found
 
 
+def readable(connection: Connection) -> list[Node]:
+    """Of each broker the one that can be read: its master, else the replica that acts for it."""
+    first: dict[str, Node] = {}
+    for each in sorted(nodes(connection), key=lambda node: node.broker_id):
+        first.setdefault(each.broker, each)
+    return sorted(first.values(), key=lambda node: node.broker)
+
+
+def without_master(known: list[Node]) -> list[str]:
+    """The names of those brokers of which only replicas are there: nobody can write to them."""
+    return sorted({each.broker for each in known} - {each.broker for each in known if each.is_master})
+
+
 def node(connection: Connection, name_or_address: str) -> Node:
     """The broker of this name (its master, or a replica that acts for it), or at this address."""
     known = nodes(connection)

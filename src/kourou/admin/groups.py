@@ -373,7 +373,7 @@ def lag(connection: Connection, group: str, topic: str | None = None, *, owners:
         )
         return ConsumeStats.decode(reply.body) if reply.code == ResponseCode.SUCCESS else ConsumeStats()
 
-    found, failed = connection.some(clusters.masters(connection), asked)
+    found, failed = connection.some(clusters.readable(connection), asked)
     held = _owners(connection, group) if owners else {}
     queues = [
         QueueLag(

@@ -285,6 +285,21 @@ class Wanted:
     """`message.type`: NORMAL, DELAY, FIFO, TRANSACTION, …; a value of "" takes an attribute away."""
 
 
+def hidden_by(connection: Connection, wanted: Wanted, targets: list[Node]) -> list[TopicAt]:
+    """Where the topic is now with more queues than it would have: nobody would read the rest of them."""
+    try:
+        there = at_brokers(connection, wanted.name)
+    except NotFound:
+        return []
+    names = {node.broker for node in targets}
+    return [
+        each
+        for each in there
+        if each.broker in names
+        and (each.read_queues > wanted.read_queues or each.write_queues > wanted.write_queues)
+    ]
+
+
 def save(connection: Connection, wanted: Wanted, targets: list[Node]) -> list[Outcome[Node, None]]:
     """Make a topic at these brokers, or change it there; one that fails does not stop the others."""
     settings.checked_topic(wanted.name)

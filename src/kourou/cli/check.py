@@ -129,6 +129,10 @@ def cluster(least: int, warn_disk: int, crit_disk: int, nagios: bool, name_serve
     troubles = [(CRITICAL, f"name server {each.address} does not answer") for each in names if not each.is_up]
     alive = [each for each in found if each.runtime is not None]
     troubles += [(CRITICAL, f"{each.node.broker}: {each.error}") for each in found if each.runtime is None]
+    troubles += [
+        (CRITICAL, f"{broker} has no master: nobody can write to it")
+        for broker in clusters.without_master([each.node for each in found])
+    ]
     if len(alive) < least:
         troubles.append((CRITICAL, f"{len(alive)} brokers answer, {least} are wanted"))
     for each in alive:

@@ -33,10 +33,8 @@ def cluster() -> None:
 @cluster.command()
 @click.option(
     "--layout",
-    default="1m",
-    show_default=True,
     type=click.Choice(["1m", "2m", "2m-2s-async", "2m-2s-sync", "3n-auto"]),
-    help="m masters, s slaves; 3n-auto: three brokers that elect their master.",
+    help="m masters, s slaves; 3n-auto: three brokers that elect their master. As the folder has it, or 1m.",
 )
 @click.option("--name-servers", type=click.IntRange(1, 9), default=1, show_default=True, help="How many.")
 @click.option("--name-server-port", type=click.IntRange(0, 65535), default=9876, show_default=True)
@@ -53,7 +51,7 @@ def cluster() -> None:
 @data_option
 @format_option
 def up(
-    layout: str,
+    layout: str | None,
     name_servers: int,
     name_server_port: int,
     port: int,

@@ -15,6 +15,7 @@ from kourou.cli.topic_queues import resize
 if TYPE_CHECKING:
     from kourou.admin import Connection
     from kourou.admin.cluster import Node
+    from kourou.admin.topics import TopicAt, Wanted
 
 QUEUES_MAX = 65_535
 KINDS = ("normal", "delay", "fifo", "transaction", "mixed", "unspecified", "retry", "dlq", "system")
@@ -94,7 +95,7 @@ def list_topics(
 )
 @click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
 @click.option("-c", "--cluster", metavar="NAME", help="At every master of this cluster.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@change_options
 @name_server_option
 @format_option
 def create(
@@ -108,10 +109,15 @@ def create(
     broker: str | None,
     cluster: str | None,
     dry_run: bool,
+    yes: bool,
     name_server: str,
     output: str,
 ) -> int:
-    """Make the topic NAME, or change it. Without -b and -c: at every master of the only cluster."""
+    """Make the topic NAME, or change it. Without -b and -c: at every master of the only cluster.
+
+    One that is there with more queues is asked about: nobody reads those that go. `kourou topic resize` waits
+    until they are empty.
+    """
     from kourou.admin import topics
     from kourou.client import settings
 
@@ -124,6 +130,8 @@ def create(
     wanted = topics.Wanted(name, read_queues, write_queues, int(perm), order, attributes=changes)
     with cluster_at(name_server) as connection:
         nodes = _targets(connection, cluster, broker)
+        if hidden := topics.hidden_by(connection, wanted, nodes):
+            _ask_about(hidden, wanted, yes or dry_run)
         outcomes = topics.save(connection, wanted, nodes) if not dry_run else []
     failed = {outcome.of: str(outcome.error) for outcome in outcomes if outcome.error is not None}
     rows: list[Row] = [
@@ -144,6 +152,15 @@ def create(
     for error in (outcome.error for outcome in outcomes if outcome.error is not None):
         raise error
     return 0
+
+
+def _ask_about(hidden: list[TopicAt], wanted: Wanted, yes: bool) -> None:
+    places = ", ".join(f"{each.read_queues}/{each.write_queues} at {each.broker}" for each in hidden)
+    confirmed(
+        f"Topic '{wanted.name}' has more queues than {wanted.read_queues}/{wanted.write_queues} ({places}); "
+        "what lies in those that go is not read any more; `kourou topic resize` waits until they are empty.",
+        yes,
+    )
 
 
 def _attribute(text: str) -> tuple[str, str]:

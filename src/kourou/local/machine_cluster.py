@@ -75,20 +75,29 @@ class MachineCluster:
 
     def up(
         self,
-        layout: str,
+        layout: str | None = None,
         *,
         name_servers: int = 1,
         name_server_port: int = 0,
         port: int = 0,
         settings: Mapping[str, str] | None = None,
     ) -> list[Running]:
-        """Write the files and start everything. Ports of 0: any free ones. Raises ConfigError, with nothing
-        started, when a cluster of this folder is running."""
-        if self._files.exists(self._path) and any(each.state != "stopped" for each in self.servers()):
-            raise ConfigError(
-                f"the cluster in {self.folder} is running; see `kourou cluster status`, end it with "
-                "`kourou cluster down`, or choose another folder (--data)"
-            )
+        """Write the files and start everything; without a layout, the one the folder has. Ports of 0: any
+        free ones. Raises ConfigError, with nothing started, when a cluster of this folder is running, or has
+        another layout: its messages would be left behind."""
+        if self._files.exists(self._path):
+            if any(each.state != "stopped" for each in self.servers()):
+                raise ConfigError(
+                    f"the cluster in {self.folder} is running; see `kourou cluster status`, end it with "
+                    "`kourou cluster down`, or choose another folder (--data)"
+                )
+            if layout not in (None, self.layout):
+                raise ConfigError(
+                    f"{self.folder} has the messages of a cluster of layout {self.layout}, not {layout}; "
+                    "choose another folder (--data), or let them go with `kourou cluster down --wipe`"
+                )
+            layout = self.layout
+        layout = layout or "1m"
         places = _Ports(self.folder, name_server_port, port)
         servers = planned(layout, places, name_servers=name_servers, more={**SMALL, **(settings or {})})
         kept = []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kourou.admin import brokers, dlq, groups, messages, offsets, topics
+from kourou.admin.cluster import Node, without_master
 from kourou.admin.groups import Lag, QueueLag
 from kourou.admin.offsets import QueueMove
 from kourou.errors import ConfigError
@@ -239,3 +240,8 @@ def test_a_dead_letter_for_everybody_is_a_new_message_of_its_first_topic() -> No
 )
 def test_dead_letters_are_chosen(wanted: dlq.Filter, takes: bool) -> None:
     assert wanted.takes(received(**DEAD)) is takes
+
+
+def test_a_broker_of_which_only_replicas_are_there_has_no_master() -> None:
+    known = [Node("c", "a", 0, "h:1"), Node("c", "a", 1, "h:2"), Node("c", "b", 2, "h:3")]
+    assert without_master(known) == ["b"]

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 import msgspec
 
+from kourou.admin import topics
 from kourou.admin.messages import TOOLS_GROUP
 from kourou.client.pull_consumer import AsyncPullConsumer
 from kourou.console.api.plain import plain, received
@@ -62,6 +63,7 @@ def wish_of(visit: Visit, given: Given) -> Wish:
 
 async def receive(visit: Visit, given: Given) -> object:
     """One long poll."""
+    await _check_topic(visit, given)
     handed = await visit.desk.ending.before_it(
         visit.desk.receivers.receive(
             wish_of(visit, given),
@@ -90,8 +92,14 @@ async def events(visit: Visit, given: Given) -> AsyncIterator[bytes]:
         )
 
     _check_room()
+    await _check_topic(visit, given)
     first = await _first(visit, wish)
     return _stream(visit, _handed_events(some, first))
+
+
+async def _check_topic(visit: Visit, given: Given) -> None:
+    """Raises NotFound. A member of a group who wants a topic that is not there takes queues from others."""
+    await asyncio.to_thread(topics.route, visit.desk.connection, given.text("topic"))
 
 
 async def _first(visit: Visit, wish: Wish) -> list[Handed]:

@@ -11,6 +11,7 @@ from kourou.protocol.bodies import (
     ConsumerConnection,
     ConsumerData,
     ConsumerList,
+    ConsumeStats,
     HeartbeatData,
     KVTable,
     MessageModel,
@@ -20,7 +21,7 @@ from kourou.protocol.bodies import (
 )
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
-from kourou.protocol.headers import GroupNamed, UnregisterClient
+from kourou.protocol.headers import GetConsumeStats, GroupNamed, UnregisterClient
 from tests.unit.broker.broker_world import BrokerWorld, Peer, pull
 
 NOTIFY = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
@@ -330,6 +331,18 @@ def test_members_that_subscribe_differently_are_complained_about_once_a_minute(
     two.close()
     assert not group.has_different_subscriptions
     assert b"differentSubscriptions" not in one.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, asked).body
+
+
+def test_while_members_disagree_all_their_topics_count(started: BrokerWorld) -> None:
+    """What one of them no longer wants, another may not have read yet."""
+    one, two = started.connect(), started.connect()
+    for topic in ("orders", "other"):
+        assert one.send(topic=topic).code == 0
+        started.broker.offsets.commit("readers", topic, 0, 0)
+    for peer, name, topic in ((one, "one", "orders"), (two, "two", "other")):
+        assert subscribe(peer, name, "*", topic).code == 0
+    reply = one.ask(RequestCode.GET_CONSUME_STATS, GetConsumeStats(consumer_group="readers"))
+    assert {queue.topic for queue in ConsumeStats.decode(reply.body).offset_table} == {"orders", "other"}
 
 
 def test_the_same_tags_in_another_order_are_the_same(world: BrokerWorld) -> None:
