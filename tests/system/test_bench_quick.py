@@ -109,7 +109,8 @@ def test_the_goals_of_the_client_are_held_against_its_figures() -> None:
     verdict = (
         report.verdict(report.goals(results)) or ""
     )  # what is aimed for is shown, and not held against it
-    assert verdict.endswith("goals MISSED: blocking send, 16 threads, against the C++ wheel")
+    missed.remove("import of a client")
+    assert verdict.endswith(f"goals MISSED: {'; '.join(missed)}")
     assert "installed, MB" in clients.shown(told)
 
 

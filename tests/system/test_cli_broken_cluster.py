@@ -89,7 +89,7 @@ def test_a_change_that_is_half_done_says_by_whom(
     assert run(["topic", "create", "torn"]) == 0
     with frozen(second):
         capsys.readouterr()
-        assert run(["topic", "create", "torn", "-r", "3", "-w", "3", "-o", "json"]) == 5
+        assert run(["topic", "create", "torn", "-r", "12", "-w", "12", "-o", "json"]) == 5
         rows = json.loads(capsys.readouterr().out)
         assert {row["broker"]: row["error"] is None for row in rows} == {
             first.address: True,

@@ -14,7 +14,7 @@ from kourou.admin import nameservers
 from kourou.admin.cluster import Node
 from kourou.admin.connection import Connection, Outcome
 from kourou.client import operations, settings
-from kourou.errors import ConfigError, NotFound, Refused
+from kourou.errors import ConfigError, NotFound, Refused, Unreachable
 from kourou.protocol.bodies import GroupList, TopicConfig, TopicRouteData, TopicStats, TopicTable
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import request
@@ -289,7 +289,7 @@ def hidden_by(connection: Connection, wanted: Wanted, targets: list[Node]) -> li
     """Where the topic is now with more queues than it would have: nobody would read the rest of them."""
     try:
         there = at_brokers(connection, wanted.name)
-    except NotFound:
+    except (NotFound, Unreachable):  # who names a broker's address need not have a name server
         return []
     names = {node.broker for node in targets}
     return [
