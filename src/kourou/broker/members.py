@@ -90,6 +90,10 @@ class ConsumerGroup:
     def is_broadcast(self) -> bool:
         return self.message_model is MessageModel.BROADCASTING
 
+    def may_want(self, topic: str) -> bool:
+        """Whether a member may still read `topic`; while they disagree, nobody can say what is not wanted."""
+        return not self.subscriptions or self.has_different_subscriptions or topic in self.subscriptions
+
     @property
     def has_different_subscriptions(self) -> bool:
         return len({member.wants for member in self.members.values()}) > 1

@@ -84,7 +84,7 @@ class Sessions:
 
 
 def is_token_of(session: Session, given: str) -> bool:
-    """Whether a form was made for this session."""
+    """Whether a form belongs to this login."""
     return hmac.compare_digest(session.csrf.encode(), given.encode())
 
 

@@ -244,7 +244,7 @@ class BrokerConsumeStatsHandler:
             topic = self._topics.get(name)
             if topic is None or (is_order and not topic.order):
                 continue
-            if online is not None and online.subscriptions and name not in online.subscriptions:
+            if online is not None and not online.may_want(name):
                 continue
             found.append(topic)
         return found

@@ -91,7 +91,7 @@ class ConsumeStatsHandler:
     """GET_CONSUME_STATS (208): how far a group is in each queue of its topics.
 
     Its topics are those that are named, else all it ever committed for; of these only what it subscribes to
-    now, if it has members, and these agree: while they do not, nobody can say what is no longer wanted.
+    now, if it has members (`may_want`).
     """
 
     def __init__(
@@ -128,9 +128,7 @@ class ConsumeStatsHandler:
             return listed
         asked = [header.topic] if header.topic else self._offsets.topics_of(header.consumer_group)
         group = self._members.consumer_group(header.consumer_group)
-        if group is None or not group.subscriptions or group.has_different_subscriptions:
-            return asked
-        return [name for name in asked if name in group.subscriptions]
+        return [name for name in asked if group is None or group.may_want(name)]
 
     def _progress(self, group: str, queue: MessageQueue) -> QueueProgress:
         topic, queue_id = queue.topic, queue.queue_id
