@@ -36,7 +36,15 @@ CHAPTERS = (
     Chapter(
         "Sending",
         (
-            *("Producer", "AsyncProducer", "ProducerSettings", "SendResult", "SendStatus", "DelayLevel"),
+            *(
+                "Producer",
+                "AsyncProducer",
+                "ProducerSettings",
+                "SendResult",
+                "MessageQueue",
+                "SendStatus",
+                "DelayLevel",
+            ),
             *("SendHook", "SendAttempt", "reply_to"),
         ),
     ),

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     )
     from kourou.local import LocalBroker
     from kourou.message import Message, ReceivedMessage
+    from kourou.protocol.bodies import MessageQueue
 
 __all__ = [
     "App",
@@ -109,6 +110,7 @@ __all__ = [
     "Marks",
     "MemoryMarks",
     "Message",
+    "MessageQueue",
     "MissingExtra",
     "NotFound",
     "Producer",
@@ -202,6 +204,7 @@ _HOMES = {
     ),
     "kourou.local": ("LocalBroker",),
     "kourou.message": ("Message", "ReceivedMessage"),
+    "kourou.protocol.bodies": ("MessageQueue",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

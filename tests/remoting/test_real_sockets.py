@@ -222,7 +222,7 @@ def test_stopping_wastes_no_time_when_nothing_is_in_flight() -> None:
         replies(connected, 1)
         start = time.monotonic()
         running.await_on_loop(lambda: running.server.stop(5.0))
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 4
 
 
 def test_running_out_of_files_turns_peers_away_and_is_survived() -> None:

@@ -146,5 +146,5 @@ def test_a71_names_without_end_do_not_make_a_page_without_end(world: BrokerWorld
     assert page.count(b"rocketmq_messages_in_total{") == 101
     assert figures.value("rocketmq_messages_in_total", topic=OVERFLOW) == 900
     assert figures.value("rocketmq_messages_out_total") == 1_000
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 10.0
     assert honest_is_served(world)

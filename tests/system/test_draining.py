@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ class Traffic:
     def __init__(self, name_server: str, topic: str) -> None:
         self._name_server = name_server
         self._topic = topic
-        self.sent: set[bytes] = set()
+        self.sent: dict[bytes, library.SendResult] = {}
         self.failed = 0
         self.handled: Counter[bytes] = Counter()
         self.is_over = False
@@ -58,11 +59,9 @@ class Traffic:
                 number += 1
                 body = b"%d" % number
                 try:
-                    producer.send(library.Message(self._topic, body))
+                    self.sent[body] = producer.send(library.Message(self._topic, body))
                 except library.MQError:
                     self.failed += 1
-                else:
-                    self.sent.add(body)
                 time.sleep(0.01)
 
     def stop_sending(self) -> None:
@@ -71,9 +70,9 @@ class Traffic:
 
     def await_all_handled(self) -> None:
         deadline = time.monotonic() + 20
-        while not self.sent <= self.handled.keys():
-            missing = self.sent - self.handled.keys()
-            assert time.monotonic() < deadline, f"{len(missing)} of {len(self.sent)} were not handled"
+        while missing := self.sent.keys() - self.handled.keys():
+            where = [self.sent[body] for body in missing]
+            assert time.monotonic() < deadline, f"of {len(self.sent)} were not handled: {where}"
             time.sleep(0.05)
 
     def __exit__(self, *_: object) -> None:
@@ -112,6 +111,40 @@ def test_fewer_queues_are_made_in_two_steps_and_nothing_is_lost(pair: MachineClu
         traffic.stop_sending()
         traffic.await_all_handled()
         assert traffic.failed == 0
+
+
+def test_a_message_that_comes_in_the_last_moment_keeps_the_queue_readable(
+    pair: MachineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer may have been asleep for longer than any route period."""
+    make_topic(pair, "late", 4, broker="broker-a")
+    queue = library.MessageQueue(topic="late", broker_name="broker-a", queue_id=3)
+    looks: list[dict[str, int]] = []
+    unread = draining._unread
+
+    def and_then_one_comes(*arguments: Any) -> dict[str, int]:
+        found = unread(*arguments)
+        if not looks:
+            producer.send(library.Message("late", b"late"), queue=queue)
+        looks.append(found)
+        return found
+
+    monkeypatch.setattr(draining, "_unread", and_then_one_comes)
+    with (
+        library.Producer("shop", pair.name_servers) as producer,
+        library.PushConsumer("late-readers", pair.name_servers, rebalance_seconds=1.0) as consumer,
+        Connection(pair.name_servers) as connection,
+    ):
+        handled: list[bytes] = []
+        consumer.on("late")(lambda message: handled.append(message.body))
+        consumer.start()
+        said = []
+        for step in draining.resize(connection, "late", 2, period_seconds=0.5):
+            said.append(step.what)
+            time.sleep(0.1)
+        assert any("in the last moment" in each for each in said)
+        assert {(part.write_queues, part.read_queues) for part in topics.show(connection, "late")} == {(2, 2)}
+        assert handled == [b"late"]
 
 
 def test_a_broker_that_is_added_gets_its_share_without_a_restart(pair: MachineCluster) -> None:

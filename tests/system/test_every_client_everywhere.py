@@ -267,12 +267,12 @@ def test_who_sends_faster_than_the_broker_answers_waits(form: Form, limit: dict[
         ) as producer,
     ):
         producer.send(kourou.Message("orders", b"first"))
-        proxy.delay = 0.3
+        proxy.delay = 1.0
         began = time.monotonic()
         ten = [producer.send_soon(kourou.Message("orders", b"x" * 1000)) for _ in range(10)]
-        assert time.monotonic() - began < 0.25  # there was room for these
+        assert time.monotonic() - began < 0.9  # there was room for these
         more = [producer.send_soon(kourou.Message("orders", b"x" * 1000)) for _ in range(10)]
-        assert time.monotonic() - began >= 0.25  # and for those only when these were answered
+        assert time.monotonic() - began >= 0.9  # and for those only when these were answered
         form.until(lambda: all(each.done() for each in ten + more))
         assert all(each.result().status is kourou.SendStatus.SEND_OK for each in ten + more)
 

@@ -2,7 +2,8 @@
 
     drain    wipe its write permission ─▶ wait until no send came for one route period ─▶ wait until every
              group has read what is there ─▶ report ─▶ stop it
-    resize   fewer write queues ─▶ the same two waits, for the queues that go ─▶ fewer read queues
+    resize   fewer write queues ─▶ the same two waits, for the queues that go ─▶ fewer read queues ─▶ a last
+             look whether something came in between: then all that again
 
 Each is a story told step by step: whoever runs it takes the next step a moment later, shows what it says, and
 may leave off at any time. What was done by then stays as it is, and running it again goes on from there.
@@ -11,19 +12,20 @@ may leave off at any time. What was done by then stays as it is, and running it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from kourou.admin import brokers, groups, nameservers, topics
 from kourou.admin import cluster as clusters
 from kourou.admin.cluster import Node
-from kourou.admin.connection import Connection
-from kourou.errors import NotFound, Refused
+from kourou.admin.connection import Connection, Item, Outcome, Result
+from kourou.doors.clock import Clock
+from kourou.errors import NotFound, Refused, Unreachable
 from kourou.protocol.bodies import PERM_WRITE, TopicConfig, TopicStats
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import request
-from kourou.protocol.headers import TopicNamed
+from kourou.protocol.headers import OffsetReply, QueueNamed, TopicNamed
 from kourou.protocol.names import DEAD_LETTER_PREFIX, is_system_topic
 
 ROUTE_PERIOD_SECONDS: Final = 30.0
@@ -143,7 +145,12 @@ def drain(
     wiped = nameservers.wipe_write(connection, node.broker)
     where = ", ".join(f"{count} topics at {address}" for address, count in sorted(wiped.items()))
     yield Step(f"nobody is sent to {node.broker} any more ({where})")
-    yield from _until_quiet(connection, node, planned.topics, period_seconds)
+    yield from _until_quiet(
+        connection.clock,
+        lambda: _sent(connection, node, planned.topics),
+        "no send",
+        period_seconds,
+    )
     yield Step(f"no message was sent to {node.broker} for {period_seconds:g} s")
     while not (rest := left(connection, node)).is_nothing:
         yield Step(f"left to consume: {described(rest)}", is_waiting=True)
@@ -151,32 +158,45 @@ def drain(
 
 
 def _until_quiet(
-    connection: Connection, node: Node, names: tuple[str, ...], period_seconds: float
-) -> Iterator[Step]:
-    before, since = None, connection.clock.monotonic()
+    clock: Clock, look: Callable[[], int], what: str, period_seconds: float
+) -> Generator[Step, None, int]:
+    """Until every look of one period has seen the same number, which is returned.
+
+    The time a look takes does not count: what was on its way meanwhile, it may have missed.
+    """
+    before, since = look(), clock.monotonic()
     while True:
-        now = connection.clock.monotonic()
-        sent = _sent(connection, node, names)
-        if sent != before:
-            before, since = sent, now
-        quiet = now - since
+        quiet = clock.monotonic() - since
+        seen = look()
+        if seen != before:
+            before, since, quiet = seen, clock.monotonic(), 0.0
         if quiet >= period_seconds:
-            return
-        yield Step(f"no send for {quiet:.0f} of {period_seconds:g} s", is_waiting=True)
+            return seen
+        yield Step(f"{what} for {quiet:.0f} of {period_seconds:g} s", is_waiting=True)
 
 
 def _sent(connection: Connection, node: Node, names: tuple[str, ...]) -> int:
-    """The ends of all queues that producers write to, added up."""
+    """The ends of all queues that producers write to, added up; of a topic that is gone, none."""
 
     def ends(topic: str) -> int:
         reply = connection.ask(
             node.address,
             request(RequestCode.GET_TOPIC_STATS_INFO, TopicNamed(topic)),
             f"asked what is in topic '{topic}'",
+            expected=(ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST),
         )
-        return sum(bounds.max_offset for bounds in TopicStats.decode(reply.body).offset_table.values())
+        stats = TopicStats.decode(reply.body) if reply.code == ResponseCode.SUCCESS else TopicStats()
+        return sum(bounds.max_offset for bounds in stats.offset_table.values())
 
-    return sum(outcome.result or 0 for outcome in connection.each(names, ends))
+    return sum(_all(connection.each(names, ends)))
+
+
+def _all(outcomes: list[Outcome[Item, Result]]) -> Iterator[Result]:
+    """Every result; raises when there is an error among them: half an answer must not be taken for all."""
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+        yield outcome.result  # type: ignore[misc]
 
 
 def described(rest: Left) -> str:
@@ -225,20 +245,26 @@ def resize(
         if (part.read_queues, part.write_queues) != (queues, queues):
             yield Step(f"{part.broker}: {part.write_queues} write queues are now {queues}")
     shrinking = [part for part in parts if part.read_queues > queues]
-    if not shrinking:
-        return
-    since, before = connection.clock.monotonic(), _ends(connection, topic, queues)
-    while (quiet := connection.clock.monotonic() - since) < period_seconds:
-        yield Step(f"no send to queue {queues} and above for {quiet:.0f} of {period_seconds:g} s", True)
-        ends = _ends(connection, topic, queues)
-        if ends != before:
-            since, before = connection.clock.monotonic(), ends
-    names = {part.broker for part in shrinking}
-    while unread := _unread(connection, topic, queues, names):
-        what = "; ".join(f"{group} {count}" for group, count in sorted(unread.items()))
-        yield Step(f"left to consume in queue {queues} and above: {what}", is_waiting=True)
+    while shrinking:
+        ends = yield from _until_quiet(
+            connection.clock,
+            lambda: _ends(connection, shrinking, queues),
+            f"no send to queue {queues} and above",
+            period_seconds,
+        )
+        names = {part.broker for part in shrinking}
+        while unread := _unread(connection, topic, queues, names):
+            what = "; ".join(f"{group} {count}" for group, count in sorted(unread.items()))
+            yield Step(f"left to consume in queue {queues} and above: {what}", is_waiting=True)
+        for part in shrinking:
+            _save(connection, part, nodes[part.broker], queues, queues)
+        # Nobody can send there any more. Did somebody, after the last look?
+        if _ends(connection, shrinking, queues) == ends:
+            break
+        for part in shrinking:
+            _save(connection, part, nodes[part.broker], part.read_queues, queues)
+        yield Step(f"a message came to queue {queues} or above in the last moment: they stay a while longer")
     for part in shrinking:
-        _save(connection, part, nodes[part.broker], queues, queues)
         yield Step(f"{part.broker}: {part.read_queues} read queues are now {queues}")
 
 
@@ -249,8 +275,20 @@ def _save(connection: Connection, part: topics.TopicAt, node: Node, read: int, w
             raise outcome.error
 
 
-def _ends(connection: Connection, topic: str, queues: int) -> int:
-    return sum(each.max_offset for each in topics.stats(connection, topic).queues if each.queue_id >= queues)
+def _ends(connection: Connection, parts: list[topics.TopicAt], queues: int) -> int:
+    """The ends of the queues that are to go, added up; a broker tells them of queues nobody may read, too."""
+
+    def end(at: tuple[topics.TopicAt, int]) -> int:
+        part, queue = at
+        reply = connection.ask(
+            part.address,
+            request(RequestCode.GET_MAX_OFFSET, QueueNamed(part.topic, queue)),
+            f"asked for the end of queue {queue} of '{part.topic}'",
+        )
+        return reply.parse(OffsetReply).offset
+
+    going = [(part, queue) for part in parts for queue in range(queues, part.read_queues)]
+    return sum(_all(connection.each(going, end)))
 
 
 def _unread(connection: Connection, topic: str, queues: int, names: set[str]) -> dict[str, int]:
@@ -258,6 +296,8 @@ def _unread(connection: Connection, topic: str, queues: int, names: set[str]) ->
     unread: dict[str, int] = {}
     for group in topics.groups_of(connection, topic):
         lag = groups.lag(connection, group, topic)
+        if lag.missing:
+            raise Unreachable(f"how far group '{group}' is, not every broker told: {'; '.join(lag.missing)}")
         count = sum(each.lag for each in lag.queues if each.queue_id >= queues and each.broker in names)
         if count:
             unread[group] = count
