@@ -41,11 +41,10 @@ UNKNOWN: Around = (-1, "", "", 0, 0, b"", b"", 0, 0)
 
 
 def rest_of(text: str) -> str:
-    """All but the unique id, if there is one of the usual length."""
-    id_at = text.find(UNIQUE_ID)
-    if id_at < 0:
+    """All but the unique id; nothing where there is none, or one that ends too soon."""
+    id_at = text.find(UNIQUE_ID) + len(UNIQUE_ID)
+    if id_at < len(UNIQUE_ID) or len(text) < id_at + UNIQUE_ID_BYTES:
         return ""
-    id_at += len(UNIQUE_ID)
     return text[:id_at] + text[id_at + UNIQUE_ID_BYTES :]
 
 

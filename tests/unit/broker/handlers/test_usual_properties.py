@@ -67,6 +67,14 @@ def test_what_is_different_every_time_or_doubtful_is_not_remembered(text: str) -
     assert usual.by_rest == {}
 
 
+def test_a_short_unique_id_at_the_end_is_not_taken_for_a_usual_one() -> None:
+    usual = UsualProperties(plain)
+    usual.looked_at("T", f"UNIQ_KEY\x01{FIRST}", 0)
+    assert fast(usual, "UNIQ_KEY\x01x") is None
+    [(properties, unique_id, id_at, _)] = usual.of_each("T", ["UNIQ_KEY\x01x"])
+    assert (properties, unique_id, id_at) == (plain("UNIQ_KEY\x01x", 0)[0], b"x", 0)
+
+
 def test_a_checksum_of_a_former_life_and_an_odd_unique_id_are_left_to_the_plain_way() -> None:
     usual = UsualProperties(plain)
     assert usual.looked_at("T", f"UNIQ_KEY\x01{FIRST}\x02__CRC32#\x010123456789\x02", 0) is None
