@@ -29,7 +29,7 @@ SEEDS ?= 500
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help demo test lint format interop bench chaos sim soak docs constraints install clean
+.PHONY: help demo test lint format interop bench chaos sim fuzz soak docs constraints install clean
 
 help: ## show this list
 	@echo "Kourou: a message queue that speaks Apache RocketMQ. Targets:"
@@ -70,6 +70,9 @@ sim: $(STAMP) ## real brokers and clients in a simulated world, SEEDS of them, o
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) $(if $(MUTATIONS),--mutations) $(ARGS)
 	$(if $(SEED)$(MUTATIONS),,@$(BIN)/python -m tests.sim.elected_brokers --seeds $(SEEDS))
 	$(if $(SEED),,@$(BIN)/python -m tests.sim.replica_set --seeds $(if $(MUTATIONS),500,$(ELECTIONS)) $(if $(MUTATIONS),--mutations))
+
+fuzz: $(STAMP) ## look for inputs that break a promise: every property test with new examples, 2,000 of each
+	@$(BIN)/python -m pytest -m hypothesis --hypothesis-profile explore --numprocesses $(WORKERS) --timeout 0 $(ARGS)
 
 soak: $(STAMP) ## send and receive for HOURS, or MINUTES: memory, descriptors and tasks must not grow
 	@HOURS=$(HOURS) MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak --timeout 0 -s $(ARGS)
