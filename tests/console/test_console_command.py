@@ -13,6 +13,7 @@ from kourou.console.login import Accounts
 from kourou.doors.chance import Chance
 from kourou.doors.clock import RealClock
 from kourou.doors.private_folder import PrivateFolder
+from tests.console.cluster import Person, Running, first_login
 from tests.kourou_process import kourou, serving, serving_all
 
 IDLE_MIB_MAX = 60
@@ -43,6 +44,25 @@ def test_start_brings_a_console_that_costs_nothing_until_somebody_comes(tmp_path
         assert server.stop() == 0
     assert server.log == ""
     assert password[1] not in server.log
+
+
+def test_with_access_control_the_console_inside_start_sees_its_own_broker(tmp_path: Path) -> None:
+    accounts = "accounts:\n  - {accessKey: somebody, secretKey: somebodys-secret, admin: true}\n"
+    (tmp_path / "plain_acl.yml").write_text(accounts)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"aclEnable=true\naclConfigPath={tmp_path}/plain_acl.yml\n")
+    with serving_all(tmp_path, "-c", str(conf)) as server:
+        url = re.search(r"console\s+(http://\S+)", server.printed)
+        password = re.search(r"one-time password ([a-z2-7-]{19})", server.printed)
+        assert url is not None
+        assert password is not None
+        running = Running(url[1], password[1], server.name_server, tmp_path)
+        first_login(running)
+        person = Person(running)
+        brokers = person.get("/brokers").text
+        assert server.address("broker") in brokers
+        assert "No permission" not in brokers
+        person.close()
 
 
 def test_without_a_console_nothing_is_said_of_it(tmp_path: Path) -> None:

@@ -118,11 +118,13 @@ class WithConsole:
         from kourou.console.config import ConsoleConfig
         from kourou.console.server import ConsoleServer
 
+        given = client_access()
         config = ConsoleConfig(
             name_server=self._node.name_server.address,
             folder=folder_of(self._data),
             port=DEFAULT_PORT if self._port is None else self._port,
-            **client_access(),
+            access=given["access"] or self._node.inner,
+            tls=given["tls"],
         )
         console = ConsoleServer(config, any_port=self._port is None)
         try:

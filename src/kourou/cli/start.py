@@ -14,6 +14,7 @@ from kourou.errors import MQError
 
 if TYPE_CHECKING:
     from kourou.console.server import ConsoleServer
+    from kourou.local.node import Node
 
 
 @click.command()
@@ -72,7 +73,7 @@ def start(
 
     def ready() -> None:
         console = served.console if isinstance(served, WithConsole) else None
-        click.echo(_welcome(node.name_server.address, node.broker.address, folder, console))
+        click.echo(_welcome(node, folder, console))
 
     def fault() -> MQError | None:
         return node.broker.fault
@@ -80,7 +81,8 @@ def start(
     return serve(lambda: served, ready, fault)
 
 
-def _welcome(name_server: str, broker: str, folder: str, console: ConsoleServer | None) -> str:
+def _welcome(node: Node, folder: str, console: ConsoleServer | None) -> str:
+    name_server, broker = node.name_server.address, node.broker.address
     host, _, port = broker.rpartition(":")
     near = os.path.relpath(folder)
     shown = folder if near.startswith("..") else near
@@ -89,6 +91,7 @@ def _welcome(name_server: str, broker: str, folder: str, console: ConsoleServer 
         f"  name server  {name_server}\n"
         f"  broker       {broker} (fast port {host}:{int(port) - 2})\n"
         f"{_console_words(console)}"
+        f"{_metrics_words(node)}"
         f"  data         {shown}\n"
         f"\n"
         f"Try, in another terminal:\n"
@@ -97,6 +100,14 @@ def _welcome(name_server: str, broker: str, folder: str, console: ConsoleServer 
         f"\n"
         f"Ctrl-C stops it cleanly."
     )
+
+
+def _metrics_words(node: Node) -> str:
+    pages = (("broker", node.broker.pages), ("name server", node.name_server.pages))
+    served = [f"{each.address} ({whose})" for whose, each in pages if each and each.address]
+    refused = [f"of the {whose}: {each.refused}" for whose, each in pages if each and each.refused]
+    words = [f"{', '.join(served)}: /metrics, /health, /ready"] if served else []
+    return "".join(f"  metrics      {each}\n" for each in (*words, *(f"none {each}" for each in refused)))
 
 
 def _console_words(console: ConsoleServer | None) -> str:

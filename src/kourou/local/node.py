@@ -35,6 +35,8 @@ class Node:
         self._broker_config = broker
         self._files = files or machine_files(os.environ)
         self._running: list[NameServer | Broker] = []
+        self.inner: Credentials | None = None
+        """With access control: whom its own parts show themselves as."""
 
     @property
     def is_running(self) -> bool:
@@ -78,7 +80,8 @@ class Node:
             return None
         folder = f"{config.store_path}/config"
         access = Access(config, folder=folder, files=files, clock=clock, chance=chance)
-        access.trust(Credentials(INNER_ACCOUNT, chance.secret_bytes(32).hex()))
+        self.inner = Credentials(INNER_ACCOUNT, chance.secret_bytes(32).hex())
+        access.trust(self.inner)
         return access
 
     async def stop(self) -> None:

@@ -73,6 +73,8 @@ class MetricsPages:
             names={"localhost"} if is_loopback(settings.metrics_host) else None,
         )
         self._is_served = False
+        self.refused: str | None = None
+        """Why they are not served although they were to be, if possible."""
 
     async def start(self) -> None:
         """Serve, if that was asked for. Raises ConfigError when the port cannot be had."""
@@ -87,6 +89,7 @@ class MetricsPages:
         except ConfigError as error:
             if self._settings.metrics_exporter != IF_POSSIBLE:
                 raise
+            self.refused = str(error)
             logger.info("no metrics: %s (metricsPromExporterPort)", error)
             return
         self._is_served = True
