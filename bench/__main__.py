@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,8 @@ from bench.servers import APACHE, OURS
 from tests.interop import apache
 from tests.kourou_process import ServerFailed
 
+NEEDED_BYTES = 40 << 30
+"""As much as the largest part leaves behind, and as much again that a broker wants to see free."""
 RESULTS = Path(__file__).with_name("results")
 SPARK = "spark"
 REPLICATION = "replication"
@@ -45,16 +50,27 @@ def main() -> int:
     missing = "left out on request" if arguments.no_apache or arguments.quick else apache.missing_tools()
     if missing:
         print(f"bench: APACHE IS NOT MEASURED: {missing}", file=sys.stderr)
+    results: dict[str, Any] = {
+        "machine": report.machine(),
+        "rounds": arguments.rounds,
+        "seconds": arguments.seconds,
+        "messages": {},
+        "ceiling": {},
+    }
     try:
         with tempfile.TemporaryDirectory(prefix="kourou-bench-") as folder:
-            results = _measure(Path(folder), arguments, with_apache=not missing)
+            _check_room(folder, arguments)
+            _measure(Path(folder), arguments, results, with_apache=not missing)
     except (
         generator.GeneratorFailed,
         ServerFailed,
         clients.ProgramFailed,
         apache.PartFailed,
         apache.ApacheUnavailable,
+        NoRoom,
     ) as failure:
+        if results["messages"]:
+            _print(results, [], missing)
         print(f"bench: FAILED: {failure}", file=sys.stderr)
         return 1
     goals = [] if arguments.quick else report.goals(results)
@@ -95,51 +111,80 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _measure(folder: Path, arguments: argparse.Namespace, *, with_apache: bool) -> dict[str, Any]:
+class NoRoom(Exception):
+    """There is too little of the disk left."""
+
+
+def _check_room(folder: str, arguments: argparse.Namespace) -> None:
+    """A broker takes nothing when its disk is nearly full: better to hear of it before than after an hour."""
+    room = shutil.disk_usage(folder)
+    needed = 0 if arguments.quick or arguments.only else NEEDED_BYTES
+    if room.free < needed:
+        raise NoRoom(
+            f"{room.free >> 30} GiB are free where {folder} is, and {needed >> 30} are needed: free some, "
+            "or name another place in TMPDIR"
+        )
+
+
+@contextmanager
+def _place(folder: Path, name: str) -> Iterator[Path]:
+    """A folder of that name, for as long as one part is measured: together they would fill a disk."""
+    place = folder / name
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _measure(
+    folder: Path, arguments: argparse.Namespace, results: dict[str, Any], *, with_apache: bool
+) -> None:
+    """Into `results`, part by part: what was measured is there even when a later part fails."""
     rounds, seconds, quick = arguments.rounds, arguments.seconds, arguments.quick
     common = {"rounds": rounds, "seconds": seconds, "with_apache": with_apache, "tell": _tell}
-    results: dict[str, Any] = {"machine": report.machine(), "rounds": rounds, "seconds": seconds}
     if arguments.only == SPARK:
-        return results | {"messages": {}, "ceiling": {}, **_spark(folder, arguments)}
+        results |= _spark(folder, arguments)
+        return
     if arguments.only == REPLICATION:
-        replicated = _replication(folder, arguments, with_apache)
-        return results | {"messages": {}, "ceiling": {}, REPLICATION: replicated}
+        results[REPLICATION] = _replication(folder, arguments, with_apache)
+        return
     _tell("the generator against a server that does nothing")
     results["ceiling"] = messages.ceiling(seconds)
     stored = 20_000 if quick else 200_000
-    sent = messages.measure(folder / "brokers", cases=arguments.cases, stored=stored, **common)
+    with _place(folder, "brokers") as place:
+        sent = messages.measure(place, cases=arguments.cases, stored=stored, **common)
     results["messages"] = messages.as_json(sent.figures)
     results["ratios"] = sent.ratios
     if arguments.only:
-        return results
-    looked_up = lookups.measure(folder / "names", **common)
-    started = startup.measure(folder / "startup", quick=quick, tell=_tell)
-    restarted = restart.measure(folder / "restart", quick=quick, tell=_tell)
-    compared = clients.measure(folder / "clients", quick=quick, tell=_tell)
-    if not quick:  # starting Spark alone takes longer than all the rest of it
-        results |= _spark(folder, arguments)
-        results[REPLICATION] = _replication(folder, arguments, with_apache)
-    grown = scaling.measure(folder / "scaling", **(scaling.QUICK if quick else {}), tell=_tell)
+        return
     _tell("codec, imports, starts")
-    return results | {
-        "name_server": lookups.as_json(looked_up),
-        "startup": startup.as_json(started),
-        "restart": restart.as_json(restarted),
-        "clients": clients.as_json(compared),
-        "scaling": scaling.as_json(grown),
-        "start_ms": lookups.start_ms(folder / "starts", 1 if quick else 5),
-        "decode_us": codec.decode_us(200 if quick else 5000),
-        "import_ms": codec.import_ms(1 if quick else 7),
-        "import_producer_ms": codec.import_ms(1 if quick else 7, "import kourou; kourou.Producer"),
-        "server_modules_of_client": codec.server_modules_of_client(),
-    }
+    results["start_ms"] = lookups.start_ms(folder / "starts", 1 if quick else 5)
+    results["decode_us"] = codec.decode_us(200 if quick else 5000)
+    results["import_ms"] = codec.import_ms(1 if quick else 7)
+    results["import_producer_ms"] = codec.import_ms(1 if quick else 7, "import kourou; kourou.Producer")
+    results["server_modules_of_client"] = codec.server_modules_of_client()
+    results["name_server"] = lookups.as_json(lookups.measure(folder / "names", **common))
+    with _place(folder, "startup") as place:
+        results["startup"] = startup.as_json(startup.measure(place, quick=quick, tell=_tell))
+    with _place(folder, "restart") as place:
+        results["restart"] = restart.as_json(restart.measure(place, quick=quick, tell=_tell))
+    with _place(folder, "clients") as place:
+        results["clients"] = clients.as_json(clients.measure(place, quick=quick, tell=_tell))
+    grown = scaling.measure(folder / "scaling", **(scaling.QUICK if quick else {}), tell=_tell)
+    results["scaling"] = scaling.as_json(grown)
+    if not quick:  # starting Spark alone takes longer than all the rest of it
+        results[REPLICATION] = _replication(folder, arguments, with_apache)
+        results |= _spark(folder, arguments)
 
 
 def _spark(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     rounds, stored = (1, 8_000) if arguments.quick else (min(arguments.rounds, 3), 400_000)
-    read = spark.measure(folder / SPARK, rounds=rounds, messages=stored, tell=_tell)
-    written = spark_sink.measure(folder / SINK, rounds=rounds, messages=stored, tell=_tell)
-    archived = spark_archive.measure(folder / ARCHIVE, rounds=rounds, messages=stored, tell=_tell)
+    with _place(folder, SPARK) as place:
+        read = spark.measure(place, rounds=rounds, messages=stored, tell=_tell)
+    with _place(folder, SINK) as place:
+        written = spark_sink.measure(place, rounds=rounds, messages=stored, tell=_tell)
+    with _place(folder, ARCHIVE) as place:
+        archived = spark_archive.measure(place, rounds=rounds, messages=stored, tell=_tell)
     return {
         SPARK: spark.as_json(read),
         SINK: spark_sink.as_json(written),
@@ -149,14 +194,15 @@ def _spark(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _replication(folder: Path, arguments: argparse.Namespace, with_apache: bool) -> dict[str, Any]:
     rounds, mib = (1, 16) if arguments.quick else (arguments.rounds, 2048)
-    figures = replication.measure(
-        folder / REPLICATION,
-        rounds=rounds,
-        seconds=arguments.seconds,
-        catch_up_mib=mib,
-        with_apache=with_apache,
-        tell=_tell,
-    )
+    with _place(folder, REPLICATION) as place:
+        figures = replication.measure(
+            place,
+            rounds=rounds,
+            seconds=arguments.seconds,
+            catch_up_mib=mib,
+            with_apache=with_apache,
+            tell=_tell,
+        )
     return replication.as_json(figures)
 
 
@@ -181,7 +227,7 @@ def _print(results: dict[str, Any], goals: list[report.Goal], missing: str | Non
         print(f"\n{OURS}: {imports}; {decoded}; first answer after {results['start_ms']:.0f} ms")
     if "startup" in results:
         print(f"\nbroker: {startup.shown(startup.Figures(**results['startup']))}")
-        for row in results["restart"]:
+        for row in results.get("restart", ()):
             print(f"broker: {restart.shown(restart.Figures(**row))}")
     if "scaling" in results:
         print(f"\nname server: {scaling.shown(scaling.Figures(**results['scaling']))}")

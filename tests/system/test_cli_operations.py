@@ -340,6 +340,15 @@ def test_dead_letters_are_seen_sent_again_exported_and_purged(
     exported = tmp_path / "letters.jsonl"
     shell(f"dlq export givers-up {exported}")
     assert len(exported.read_text().splitlines()) == 3
+    shell(f"dlq export givers-up --key key-1 {exported}", code=2)
+    assert "is there already" in shell.err
+    assert len(exported.read_text().splitlines()) == 3
+    shell(f"dlq export givers-up --key key-1 --force {exported}")
+    assert len(exported.read_text().splitlines()) == 1
+    shell("dlq purge strangers --yes", code=3)
+    assert "has no dead letters" in shell.err
+    shell("check lag --warn 10 --crit 1", code=2)
+    assert "it would never warn" in shell.err
 
     shell("dlq resend givers-up --yes", code=2)
     assert "say which" in shell.err

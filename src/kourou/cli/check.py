@@ -55,6 +55,14 @@ def _verdict(value: float, warn: float | None, crit: float | None) -> int:
     return WARNING if warn is not None and value >= warn else OK
 
 
+def _in_order(warn: float | None, crit: float | None, which: str) -> None:
+    """Whoever mixes them up would never be warned."""
+    if warn is not None and crit is not None and warn > crit:
+        raise click.UsageError(
+            f"--warn{which} {warn:g} is more than --crit{which} {crit:g}: it would never warn"
+        )
+
+
 @check.command()
 @click.option("-g", "--group", "names", multiple=True, help="A group; may be repeated. Else all of them.")
 @click.option("-t", "--topic", help="Only this topic.")
@@ -79,6 +87,8 @@ def lag(
 
     if warn is None and crit is None and warn_seconds is None and crit_seconds is None:
         raise click.UsageError("say what is too much: --warn, --crit, --warn-seconds or --crit-seconds")
+    _in_order(warn, crit, "")
+    _in_order(warn_seconds, crit_seconds, "-seconds")
     try:
         with cluster_at(name_server) as connection:
             now_ms = connection.clock.now_ms()
@@ -119,6 +129,8 @@ def cluster(least: int, warn_disk: int, crit_disk: int, nagios: bool, name_serve
     """Whether all name servers and brokers answer, and have room."""
     from kourou.admin import cluster as clusters
     from kourou.admin import nameservers
+
+    _in_order(warn_disk, crit_disk, "-disk")
 
     try:
         with cluster_at(name_server) as connection:
@@ -163,6 +175,7 @@ def dlq(warn: int, crit: int | None, nagios: bool, name_server: str) -> int:
     """Whether there are dead letters."""
     from kourou.admin import dlq as dead_letters
 
+    _in_order(warn, crit, "")
     try:
         with cluster_at(name_server) as connection:
             found = [each for each in dead_letters.all_groups(connection) if each.messages]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import datetime
@@ -14,6 +13,7 @@ from kourou.cli.changing import MOMENT, change_options, ms_of
 from kourou.cli.connection import cluster_at, name_server_option
 from kourou.cli.message import FOUND_WIDE, found_row
 from kourou.cli.output import Row, as_json, confirmed, format_option, note, progress, show
+from kourou.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
     from kourou.admin.dlq import Filter
@@ -198,7 +198,13 @@ def purge(group: str, dry_run: bool, yes: bool, name_server: str, output: str) -
     from kourou.protocol.names import dead_letter_topic
 
     with cluster_at(name_server) as connection:
-        count = topics.stats(connection, dead_letter_topic(group)).messages
+        topic = dead_letter_topic(group)
+        try:
+            count = topics.stats(connection, topic).messages
+        except NotFound as error:
+            raise NotFound(
+                error.code, f"group '{group}' has no dead letters: there is no topic '{topic}'"
+            ) from None
         show([{"group": group, "messages": count}], ("group", "messages"), output)
         if dry_run:
             note("nothing was changed")
@@ -209,12 +215,14 @@ def purge(group: str, dry_run: bool, yes: bool, name_server: str, output: str) -
 
 @dlq.command()
 @click.argument("group")
-@click.argument("file", type=click.File("w"), default="-")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@click.option("--force", is_flag=True, help="Also over a file that is there already.")
 @_filter_options
 @name_server_option
 def export(
     group: str,
-    file: Any,
+    file: str,
+    force: bool,
     ids: tuple[str, ...],
     topic: str | None,
     key: str | None,
@@ -230,7 +238,16 @@ def export(
     wanted = _wanted(ids, topic, key, tags, since, until, contains)
     with cluster_at(name_server) as connection:
         letters = dead_letters.letters(connection, group, wanted)
-    for letter in letters:
-        file.write(as_json(_row(letter, "json")) + "\n")
-    if file is not sys.stdout:
-        note(f"{len(letters)} dead letters of group '{group}' are in {file.name}")
+    lines = (as_json(_row(letter, "json")) for letter in letters)
+    if file == "-":
+        for line in lines:
+            click.echo(line)
+        return
+    try:
+        with open(file, "w" if force else "x", encoding="utf-8") as written:
+            written.writelines(f"{line}\n" for line in lines)
+    except FileExistsError:
+        raise ConfigError(f"'{file}' is there already: choose another name, or --force") from None
+    except OSError as error:
+        raise ConfigError(f"'{file}' cannot be written: {error.strerror}") from None
+    note(f"{len(letters)} dead letters of group '{group}' are in {file}")
