@@ -1,4 +1,7 @@
-"""`python -m bench`: measure everything, print one table, write the figures to bench/results/."""
+"""`python -m bench`: measure everything, print one table, write the figures to bench/results/.
+
+`--only` measures some of it, `--page` puts what was measured into docs/benchmarks.md.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from bench import (
+    aims,
     clients,
     codec,
+    flatness,
+    footprint,
     generator,
+    java_clients,
     lookups,
     messages,
+    metrics,
+    page,
     replication,
     report,
     restart,
@@ -27,7 +36,7 @@ from bench import (
     spark_sink,
     startup,
 )
-from bench.servers import APACHE, OURS
+from bench.servers import APACHE, HEAP, OURS
 from tests.interop import apache
 from tests.kourou_process import ServerFailed
 
@@ -38,10 +47,16 @@ SPARK = "spark"
 REPLICATION = "replication"
 SINK = "spark_sink"
 ARCHIVE = "spark_archive"
+FLATNESS, FOOTPRINT, JAVA_CLIENTS = "flatness", "footprint", "java_clients"
+PARTS = (SPARK, REPLICATION, FLATNESS, FOOTPRINT, JAVA_CLIENTS)
+"""What `--only` knows by name, beside the message cases."""
 
 
 def main() -> int:
     arguments = _arguments()
+    if arguments.page:
+        print("\n".join(f"written to {path}" for path in page.write(arguments.page)))
+        return 0
     if generator.compiler() is None and not generator.PROGRAMME.exists():
         print(
             "bench: NOT RUN: no C compiler on PATH (cc, gcc or clang) for the load generator", file=sys.stderr
@@ -51,6 +66,8 @@ def main() -> int:
     if missing:
         print(f"bench: APACHE IS NOT MEASURED: {missing}", file=sys.stderr)
     results: dict[str, Any] = {
+        "date": time.strftime("%Y-%m-%d"),
+        "note": arguments.note,
         "machine": report.machine(),
         "rounds": arguments.rounds,
         "seconds": arguments.seconds,
@@ -73,7 +90,7 @@ def main() -> int:
             _print(results, [], missing)
         print(f"bench: FAILED: {failure}", file=sys.stderr)
         return 1
-    goals = [] if arguments.quick else report.goals(results)
+    goals = [] if arguments.quick else report.goals(results) + aims.aims(results)
     _print(results, goals, missing)
     path = arguments.json or RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     report.write(results, path)
@@ -94,17 +111,25 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         metavar="TEXT",
-        help="only message cases with TEXT in their name: 'send 64'; or spark, or replication",
+        help=f"only message cases with TEXT in their name: 'send 64'; or one of {', '.join(PARTS)}",
     )
     parser.add_argument("--no-apache", action="store_true", help="measure ours alone")
     parser.add_argument("--rounds", type=int, default=5, help="alternating rounds of each case (default 5)")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one round (default 3)")
     parser.add_argument("--json", type=Path, help="where to write the figures (default bench/results/)")
+    parser.add_argument("--note", help="what to know about this run: kept with the figures")
+    parser.add_argument(
+        "--page",
+        metavar="FILE",
+        type=Path,
+        nargs="+",
+        help="measure nothing: put the figures of these runs into docs/benchmarks.md; the last has the word",
+    )
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.seconds = 1, 0.3
     arguments.cases = tuple(case for case in messages.CASES if (arguments.only or "") in case.name)
-    if not arguments.cases and arguments.only not in (SPARK, REPLICATION):
+    if not arguments.cases and arguments.only not in PARTS:
         parser.error(
             f"no case has {arguments.only!r} in its name: {', '.join(c.name for c in messages.CASES)}"
         )
@@ -142,14 +167,11 @@ def _measure(
     """Into `results`, part by part: what was measured is there even when a later part fails."""
     rounds, seconds, quick = arguments.rounds, arguments.seconds, arguments.quick
     common = {"rounds": rounds, "seconds": seconds, "with_apache": with_apache, "tell": _tell}
-    if arguments.only == SPARK:
-        results |= _spark(folder, arguments)
-        return
-    if arguments.only == REPLICATION:
-        results[REPLICATION] = _replication(folder, arguments, with_apache)
+    if arguments.only in PARTS:
+        results |= _part(arguments.only, folder, arguments, with_apache)
         return
     _tell("the generator against a server that does nothing")
-    results["ceiling"] = messages.ceiling(seconds)
+    results["ceiling"] = messages.ceiling(arguments.cases[:1] if quick else arguments.cases, seconds)
     stored = 20_000 if quick else 200_000
     with _place(folder, "brokers") as place:
         sent = messages.measure(place, cases=arguments.cases, stored=stored, **common)
@@ -166,15 +188,53 @@ def _measure(
     results["name_server"] = lookups.as_json(lookups.measure(folder / "names", **common))
     with _place(folder, "startup") as place:
         results["startup"] = startup.as_json(startup.measure(place, quick=quick, tell=_tell))
-    with _place(folder, "restart") as place:
+    with _place(folder, "stored") as place:
         results["restart"] = restart.as_json(restart.measure(place, quick=quick, tell=_tell))
+        results[FLATNESS] = _flatness(place, arguments)
+        if with_apache:
+            results[FOOTPRINT] = _footprint(place, arguments, with_apache)
     with _place(folder, "clients") as place:
         results["clients"] = clients.as_json(clients.measure(place, quick=quick, tell=_tell))
     grown = scaling.measure(folder / "scaling", **(scaling.QUICK if quick else {}), tell=_tell)
     results["scaling"] = scaling.as_json(grown)
+    if with_apache:
+        try:
+            results |= _part(JAVA_CLIENTS, folder, arguments, with_apache)
+        except apache.ApacheUnavailable as reason:
+            _tell(f"APACHE'S OWN BENCHMARK IS NOT MEASURED: {reason}")
     if not quick:  # starting Spark alone takes longer than all the rest of it
-        results[REPLICATION] = _replication(folder, arguments, with_apache)
-        results |= _spark(folder, arguments)
+        with _place(folder, "metrics") as place:
+            watched = metrics.measure(place, rounds=rounds, seconds=seconds, tell=_tell)
+        results["metrics"] = metrics.as_json(watched)
+        results |= _part(REPLICATION, folder, arguments, with_apache)
+        results |= _part(SPARK, folder, arguments, with_apache)
+
+
+def _part(name: str, folder: Path, arguments: argparse.Namespace, with_apache: bool) -> dict[str, Any]:
+    """The results of one of PARTS, measured alone."""
+    if name == SPARK:
+        return _spark(folder, arguments)
+    if name == REPLICATION:
+        return {name: _replication(folder, arguments, with_apache)}
+    with _place(folder, name) as place:
+        if name == FLATNESS:
+            return {name: _flatness(place, arguments)}
+        if name == FOOTPRINT:
+            return {name: _footprint(place, arguments, with_apache)}
+        if not with_apache:
+            raise apache.ApacheUnavailable(f"{name} compares with Apache's broker, which is not measured")
+        return {name: java_clients.as_json(java_clients.measure(place, tell=_tell))}
+
+
+def _flatness(place: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    sizes = flatness.QUICK if arguments.quick else flatness.USUAL
+    rounds, seconds = min(arguments.rounds, 3), arguments.seconds
+    return flatness.as_json(flatness.measure(place, sizes, rounds=rounds, seconds=seconds, tell=_tell))
+
+
+def _footprint(place: Path, arguments: argparse.Namespace, with_apache: bool) -> dict[str, Any]:
+    measured = footprint.measure(place, quick=arguments.quick, with_apache=with_apache, tell=_tell)
+    return footprint.as_json(measured)
 
 
 def _spark(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -214,9 +274,9 @@ def _print(results: dict[str, Any], goals: list[report.Goal], missing: str | Non
     machine = results["machine"]
     rounds = f"{results['rounds']} rounds of {results['seconds']} s"
     print(f"\nPython {machine['python']}, {machine['cores']} cores, {rounds}\n")
-    print(report.message_table(sent, results, report.baseline()))
-    if missing:
-        print(f"\n{APACHE} WAS NOT MEASURED: {missing}")
+    if sent:
+        print(report.message_table(sent, results, report.baseline()))
+        print(f"\n{APACHE} WAS NOT MEASURED: {missing}" if missing else f"\nApache's heaps: {HEAP}")
     if "name_server" in results:
         looked_up = {system: lookups.Figures(**values) for system, values in results["name_server"].items()}
         print(f"\n{report.lookup_table(looked_up)}")
@@ -229,10 +289,18 @@ def _print(results: dict[str, Any], goals: list[report.Goal], missing: str | Non
         print(f"\nbroker: {startup.shown(startup.Figures(**results['startup']))}")
         for row in results.get("restart", ()):
             print(f"broker: {restart.shown(restart.Figures(**row))}")
+    if FLATNESS in results:
+        print("\n" + "\n".join(map(flatness.shown, flatness.from_json(results[FLATNESS]))))
+    if FOOTPRINT in results:
+        print(f"\n{footprint.shown(footprint.from_json(results[FOOTPRINT]))}")
+    if JAVA_CLIENTS in results:
+        print(f"\n{java_clients.shown(java_clients.from_json(results[JAVA_CLIENTS]))}")
     if "scaling" in results:
         print(f"\nname server: {scaling.shown(scaling.Figures(**results['scaling']))}")
     if "clients" in results:
         print(f"\n{clients.shown(clients.from_json(results['clients']))}")
+    if "metrics" in results:
+        print(f"\n{metrics.shown(metrics.Figures(**results['metrics']))}")
     if REPLICATION in results:
         print(f"\n{replication.shown(replication.from_json(results[REPLICATION]))}")
     if SPARK in results:

@@ -19,6 +19,19 @@ TICK_SECONDS = 0.01
 HERE = pack_host("127.0.0.1", 10911)
 
 
+STORED_TOPIC, STORED_QUEUES, STORED_BODY_BYTES = "BenchRestart", 8, 32
+
+
+def stored_folder(place: Path, count: int, tell: Callable[[str], None]) -> Path:
+    """A broker's folder with `count` messages in its `store`; made when it is not there yet."""
+    folder = place / str(count)
+    if not folder.exists():
+        tell(f"a folder with {count:,} messages")
+        folder.mkdir(parents=True)
+        fill_with_messages(folder / "store", STORED_TOPIC, STORED_QUEUES, count, STORED_BODY_BYTES)
+    return folder
+
+
 def fill_with_messages(root: Path, topic: str, queues: int, count: int, body_bytes: int) -> None:
     """`count` messages in the queues of one topic, each with a key of its own; then a clean stop."""
     clock = SimulatedClock(RealClock().now_ms() - int(count / TICK_MESSAGES * TICK_SECONDS * 1000))

@@ -7,10 +7,11 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.interop import apache
 
@@ -56,20 +57,49 @@ def programme() -> Path:
 
 
 def send(
-    address: str, connections: int, depth: int, seconds: float, topic: str, queues: int, body_bytes: int
+    address: str,
+    connections: int,
+    depth: int,
+    seconds: float,
+    topic: str,
+    queues: int,
+    body_bytes: int,
+    *,
+    topics: int | None = None,
 ) -> Run:
-    return _run("send", address, connections, depth, seconds, topic, queues, body_bytes)
+    """With `topics` to so many of them in turn: `topic`0, `topic`1, ..."""
+    more = {"LOAD_TOPICS": topics or 0}
+    return _run("send", address, connections, depth, seconds, topic, queues, body_bytes, environment=more)
 
 
-def fill(address: str, count: int, topic: str, queues: int, body_bytes: int, tags: int) -> Run:
+def fill(
+    address: str,
+    count: int,
+    topic: str,
+    queues: int,
+    body_bytes: int,
+    tags: int,
+    *,
+    topics: int | None = None,
+) -> Run:
     """Send exactly `count` messages; TagA, TagB, ... take turns, and so do kinds 0, 1, ... (a property)."""
-    return _run("send", address, 8, 32, 120.0, topic, queues, body_bytes, tags, count=count)
+    more = {"LOAD_COUNT": count, "LOAD_TOPICS": topics or 0}
+    return _run("send", address, 8, 32, 120.0, topic, queues, body_bytes, tags, environment=more)
+
+
+def fill_timers(address: str, count: int, topic: str, queues: int, body_bytes: int, due_ms: int) -> Run:
+    """Send exactly `count` messages to be delivered later: one each millisecond, from `due_ms` on."""
+    more = {"LOAD_COUNT": count, "LOAD_DUE_MS": due_ms}
+    return _run("send", address, 64, 16, 900.0, topic, queues, body_bytes, environment=more)
 
 
 def fill_unconfirmed(address: str, count: int, topic: str, queues: int, body_bytes: int) -> Run:
     """Send exactly `count` messages to a master whose slave is away: each is stored, and answered with a
     status that says so, which counts as an error elsewhere."""
-    return _run("send", address, 8, 32, 120.0, topic, queues, body_bytes, 1, count=count, is_checked=False)
+    more = {"LOAD_COUNT": count}
+    return _run(
+        "send", address, 8, 32, 120.0, topic, queues, body_bytes, 1, environment=more, is_checked=False
+    )
 
 
 def pull(
@@ -86,6 +116,14 @@ def pull(
     return _run("pull", address, connections, depth, seconds, topic, queues, messages, *wanted)
 
 
+def deliver(address: str, rate: int, seconds: float, topic: str, queues: int, body_bytes: int) -> Run:
+    """Send `rate` messages a second, and read them as they come; latencies are from the send to the reader.
+
+    The topic must be new: its queues are read from their beginning.
+    """
+    return _run("deliver", address, rate, queues, seconds, topic, queues, body_bytes)
+
+
 def look_up(address: str, connections: int, depth: int, seconds: float, prefix: str, topics: int) -> Run:
     """Ask for the routes of `prefix`0, `prefix`1, ... in turn."""
     return _run("route", address, connections, depth, seconds, prefix, topics)
@@ -98,14 +136,14 @@ def _run(
     depth: int,
     seconds: float,
     *more: object,
-    count: int = 0,
+    environment: Mapping[str, int] = MappingProxyType({}),
     is_checked: bool = True,
 ) -> Run:
     host, port = address.rsplit(":", 1)
     arguments = [mode, host, port, connections, depth, seconds, *more]
-    environment = {**os.environ, "LOAD_COUNT": str(count)} if count else dict(os.environ)
+    asked = os.environ | {name: str(value) for name, value in environment.items()}
     command = [str(programme()), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=asked, check=False)
     if done.returncode != 0:
         raise GeneratorFailed(f"{' '.join(map(str, arguments))}: {done.stderr.strip()}")
     run = Run(**json.loads(done.stdout))

@@ -7,13 +7,19 @@
  *   load pull  HOST PORT CONNECTIONS DEPTH SECONDS TOPIC QUEUES MESSAGES [TYPE EXPRESSION]
  *                                                                            PULL_MESSAGE (11), offsets go round
  *   load route HOST PORT CONNECTIONS DEPTH SECONDS TOPIC_PREFIX TOPICS       GET_ROUTEINFO_BY_TOPIC (105)
+ *   load deliver HOST PORT RATE DEPTH SECONDS TOPIC QUEUES BODY_BYTES        RATE sends a second on one connection, and
+ *                                                                            on another a reader of the new topic that
+ *                                                                            waits at each queue; DEPTH is QUEUES
  *   load null  HOST PORT                                                     a server that does nothing: the ceiling
  *
  * CONNECTIONS x DEPTH requests are in flight all the time. The first tenth of SECONDS warms up and is not counted.
- * With LOAD_COUNT=n in the environment the run ends after n answers instead (to fill a broker), all of them counted.
+ * In the environment:
+ *   LOAD_COUNT=n    the run ends after n answers instead (to fill a broker), all of them counted
+ *   LOAD_TOPICS=n   sends go to TOPIC0 ... TOPICn-1 in turn
+ *   LOAD_DUE_MS=t   messages sent are timers: the first is due at t, each later one a millisecond after the one before
  *
  * Prints one JSON object: messages, handled (messages with those of the warm-up), seconds, rate (messages/s),
- * latency in microseconds (p50, p90, p99, max), errors (answers whose code is not 0) and cpu (seconds this
+ * latency in microseconds (p50, p90, p99, max; of a delivery from the send to the message at its reader), errors (answers whose code is not 0) and cpu (seconds this
  * process used).
  *
  * An opaque number is ten digits, 1000000000 + n, so that a request is patched in place. n is the slot (which of
@@ -34,20 +40,24 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { OPAQUE_BASE = 1000000000, OPAQUE_DIGITS = 10, BUFFER_BYTES = 4 * 1024 * 1024, EVENTS = 256 };
 enum { BUCKETS_PER_DOUBLING = 64, DOUBLINGS = 32 };
+enum { DUE_DIGITS = 13, RECORD_BODY_AT = 88, LINGER_MS = 15000 };
 enum { PULL_NOT_FOUND = 19, PULL_RETRY = 20, PULL_OFFSET_MOVED = 21 };
 
-typedef enum { SEND, PULL, ROUTE } Mode;
+typedef enum { SEND, PULL, ROUTE, DELIVER } Mode;
 
 typedef struct {
     char *bytes;
     size_t length;
     size_t opaque_at;  /* where the ten digits lie */
     size_t key_at;     /* where eight digits of the unique key lie; 0 = none */
+    size_t due_at;     /* where a timer's time lies; 0 = none */
+    size_t body_at;
 } Template;
 
 typedef struct {
@@ -80,6 +90,12 @@ static int64_t latency_max_ns;
 static uint64_t messages, handled, answers, errors, issued, issue_limit;
 static int counting, stopping;
 static uint32_t key_counter;
+static uint64_t due_ms;
+
+static uint64_t from_environment(const char *name, uint64_t missing) {
+    const char *value = getenv(name);
+    return value ? strtoull(value, NULL, 10) : missing;
+}
 
 static void fail(const char *what) {
     fprintf(stderr, "load: %s: %s\n", what, strerror(errno));
@@ -138,6 +154,9 @@ static Template build(const char *header, const char *body, size_t body_length) 
     made.opaque_at = 8 + (size_t)(strstr(header, "\"opaque\":") - header) + 9;
     const char *key = strstr(header, "COUNTING");
     made.key_at = key ? 8 + (size_t)(key - header) : 0;
+    const char *due = strstr(header, "DUE_IN_MILLIS");
+    made.due_at = due ? 8 + (size_t)(due - header) : 0;
+    made.body_at = 8 + header_length;
     return made;
 }
 
@@ -147,19 +166,26 @@ static void build_sends(const char *topic, int queues, int body_bytes, int tags)
     srand(7);
     for (int i = 0; i < body_bytes; i++)
         body[i] = (char)(rand() >> 7);
-    template_count = queues * tags;
+    int topics = (int)from_environment("LOAD_TOPICS", 0);
+    int kinds = queues * tags;
+    due_ms = from_environment("LOAD_DUE_MS", 0);
+    template_count = kinds * (topics ? topics : 1);
     templates = calloc(template_count, sizeof *templates);
     for (int i = 0; i < template_count; i++) {
-        char kind[32] = "";
+        char kind[32] = "", number[16] = "";
+        int tag = i % kinds / queues;
         if (tags > 1)
-            snprintf(kind, sizeof kind, "kind\\u0001%d\\u0002", i / queues);
+            snprintf(kind, sizeof kind, "kind\\u0001%d\\u0002", tag);
+        if (topics)
+            snprintf(number, sizeof number, "%d", i / kinds);
         snprintf(header, sizeof header,
-                 "{\"code\":310,\"extFields\":{\"a\":\"bench_producers\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\","
+                 "{\"code\":310,\"extFields\":{\"a\":\"bench_producers\",\"b\":\"%s%s\",\"c\":\"TBW102\",\"d\":\"4\","
                  "\"e\":\"%d\",\"f\":\"0\",\"g\":\"%lld000\",\"h\":\"0\","
-                 "\"i\":\"UNIQ_KEY\\u00017F0000010000A4714E0E2F2ACOUNTING\\u0002WAIT\\u0001true\\u0002%sTAGS\\u0001Tag%c\\u0002\","
+                 "\"i\":\"%sUNIQ_KEY\\u00017F0000010000A4714E0E2F2ACOUNTING\\u0002WAIT\\u0001true\\u0002%sTAGS\\u0001Tag%c\\u0002\","
                  "\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":1000000000,"
                  "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":407}",
-                 topic, i % queues, (long long)time(NULL), kind, 'A' + i / queues);
+                 topic, number, i % queues, (long long)time(NULL),
+                 due_ms ? "TIMER_DELIVER_MS\\u0001DUE_IN_MILLIS\\u0002" : "", kind, 'A' + tag);
         templates[i] = build(header, body, body_bytes);
     }
 }
@@ -180,37 +206,47 @@ static void build_routes(const char *prefix, int topics) {
 static size_t write_pull(char *at, Connection *connection, int slot) {
     int queue = (connection->number * depth + slot) % pull_queues;
     int length = sprintf(at + 8,
-                         "{\"code\":11,\"extFields\":{\"queueId\":\"%d\",\"maxMsgNums\":\"%d\",\"sysFlag\":\"4\","
-                         "\"suspendTimeoutMillis\":\"0\",\"commitOffset\":\"0\",\"topic\":\"%s\",\"queueOffset\":\"%lld\","
+                         "{\"code\":11,\"extFields\":{\"queueId\":\"%d\",\"maxMsgNums\":\"%d\",\"sysFlag\":\"%d\","
+                         "\"suspendTimeoutMillis\":\"%d\",\"commitOffset\":\"0\",\"topic\":\"%s\",\"queueOffset\":\"%lld\","
                          "\"expressionType\":\"%s\",\"subVersion\":\"0\",\"consumerGroup\":\"bench_consumers\","
                          "\"subscription\":\"%s\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%d,"
                          "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":407}",
-                         queue, pull_messages, pull_topic, (long long)connection->slots[slot].pull_offset,
-                         pull_type, pull_expression, OPAQUE_BASE + slot);
+                         queue, pull_messages, mode == DELIVER ? 6 : 4, mode == DELIVER ? LINGER_MS : 0, pull_topic,
+                         (long long)connection->slots[slot].pull_offset, pull_type, pull_expression,
+                         OPAQUE_BASE + slot);
     uint32_t prefix[2] = {htonl(4 + length), htonl(length)};
     memcpy(at, prefix, 8);
     return 8 + length;
 }
 
-static void put_digits(char *at, uint32_t number, int digits) {
+static void put_digits(char *at, uint64_t number, int digits) {
     while (digits--) {
         at[digits] = (char)('0' + number % 10);
         number /= 10;
     }
 }
 
-static void issue(Connection *connection, int slot, int64_t now) {
+static void write_send(Connection *connection, int slot) {
+    Template *template = &templates[template_next++ % (unsigned)template_count];
     char *at = connection->out + connection->out_length;
-    if (mode == PULL) {
-        connection->out_length += write_pull(at, connection, slot);
-    } else {
-        Template *template = &templates[template_next++ % (unsigned)template_count];
-        memcpy(at, template->bytes, template->length);
-        put_digits(at + template->opaque_at, (uint32_t)(OPAQUE_BASE + slot), OPAQUE_DIGITS);
-        if (template->key_at)
-            put_digits(at + template->key_at, key_counter++ % 100000000u, 8);
-        connection->out_length += template->length;
+    memcpy(at, template->bytes, template->length);
+    put_digits(at + template->opaque_at, (uint64_t)(OPAQUE_BASE + slot), OPAQUE_DIGITS);
+    if (template->key_at)
+        put_digits(at + template->key_at, key_counter++ % 100000000u, 8);
+    if (template->due_at)
+        put_digits(at + template->due_at, due_ms++, DUE_DIGITS);
+    if (mode == DELIVER) {
+        int64_t now = now_ns();
+        memcpy(at + template->body_at, &now, sizeof now);
     }
+    connection->out_length += template->length;
+}
+
+static void issue(Connection *connection, int slot, int64_t now) {
+    if (mode == PULL || mode == DELIVER)
+        connection->out_length += write_pull(connection->out + connection->out_length, connection, slot);
+    else
+        write_send(connection, slot);
     connection->slots[slot].sent_ns = now;
     issued++;
 }
@@ -242,6 +278,36 @@ static int count_records(const char *body, size_t length) {
     return count;
 }
 
+/* Each message carries the moment it was sent; records begin with 84 bytes of numbers and the body's length. */
+static void count_deliveries(const char *body, size_t length, int64_t now) {
+    while (length > RECORD_BODY_AT + sizeof now) {
+        uint32_t size;
+        int64_t sent_ns;
+        memcpy(&size, body, 4);
+        memcpy(&sent_ns, body + RECORD_BODY_AT, sizeof sent_ns);
+        if (counting) {
+            messages++;
+            record_latency(now - sent_ns);
+        }
+        handled++;
+        body += ntohl(size);
+        length -= ntohl(size);
+    }
+}
+
+static void take_of_delivery(Connection *connection, int slot, long long code, const char *header, size_t header_length,
+                             size_t body_length, int64_t now) {
+    int is_reader = connection->number == 1;
+    if (code != 0 && !(is_reader && (code == PULL_NOT_FOUND || code == PULL_RETRY)) && errors++ == 0)
+        fprintf(stderr, "load: first error: %.*s\n", (int)header_length, header);
+    if (is_reader) {
+        Slot *used = &connection->slots[slot];
+        count_deliveries(header + header_length, body_length, now);
+        used->pull_offset = number_after(header, header_length, "\"nextBeginOffset\":", used->pull_offset);
+        issue(connection, slot, now);
+    }
+}
+
 static void take_answer(Connection *connection, const char *frame, size_t frame_length, int64_t now) {
     uint32_t header_length;
     memcpy(&header_length, frame + 4, 4);
@@ -251,6 +317,10 @@ static void take_answer(Connection *connection, const char *frame, size_t frame_
     long long code = number_after(header, header_length, "\"code\":", -1);
     if (slot < 0 || slot >= depth)
         return;  /* a request of the server's own: not ours to answer */
+    if (mode == DELIVER) {
+        take_of_delivery(connection, slot, code, header, header_length, frame_length - 8 - header_length, now);
+        return;
+    }
     int got = 1;
     Slot *used = &connection->slots[slot];
     if (mode == PULL) {
@@ -330,7 +400,7 @@ static struct sockaddr_in address_of(const char *host, const char *port) {
 
 static void open_connection(Connection *connection, int number, struct sockaddr_in *address, int poll) {
     int yes = 1;
-    size_t request_bytes = mode == PULL ? 1024 : 0;
+    size_t request_bytes = mode == PULL || mode == DELIVER ? 1024 : 0;
     for (int i = 0; i < template_count; i++)
         if (templates[i].length > request_bytes)
             request_bytes = templates[i].length;
@@ -355,8 +425,8 @@ static void print_result(double seconds) {
     double cpu = usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
     printf("{\"messages\":%llu,\"handled\":%llu,\"seconds\":%.4f,\"rate\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,"
            "\"max\":%.1f,\"errors\":%llu,\"cpu\":%.3f}\n",
-           (unsigned long long)messages, (unsigned long long)handled, seconds, messages / seconds, percentile_us(0.5),
-           percentile_us(0.9), percentile_us(0.99), latency_max_ns / 1000.0, (unsigned long long)errors, cpu);
+           (unsigned long long)messages, (unsigned long long)handled, seconds, seconds > 0 ? messages / seconds : 0,
+           percentile_us(0.5), percentile_us(0.9), percentile_us(0.99), latency_max_ns / 1000.0, (unsigned long long)errors, cpu);
 }
 
 static void run(char **arguments) {
@@ -364,11 +434,13 @@ static void run(char **arguments) {
     int count = atoi(arguments[4]);
     double seconds = atof(arguments[6]);
     int poll = epoll_create1(0);
-    const char *limit = getenv("LOAD_COUNT");
-    issue_limit = limit ? strtoull(limit, NULL, 10) : 0;
+    issue_limit = from_environment("LOAD_COUNT", 0);
     Connection *connections = calloc(count, sizeof *connections);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        if (i >= 200 && i % 100 == 0)
+            usleep(250000);  /* a broker takes some hundred new connections a second from one host, not more */
         open_connection(&connections[i], i, &address, poll);
+    }
     int64_t start = now_ns(), counted_from = start, deadline = start + (int64_t)(seconds * 1e9);
     counting = issue_limit > 0;
     for (int i = 0; i < count; i++) {
@@ -396,6 +468,49 @@ static void run(char **arguments) {
             fprintf(stderr, "load: only %llu of %llu answers in time\n", (unsigned long long)answers,
                     (unsigned long long)issue_limit);
             exit(1);
+        }
+    }
+    print_result((now - counted_from) / 1e9);
+}
+
+/* The sender does not wait for answers, so that a slow broker is not asked less often. */
+static void run_deliveries(char **arguments) {
+    struct sockaddr_in address = address_of(arguments[2], arguments[3]);
+    int64_t interval = 1000000000 / atoi(arguments[4]);
+    double seconds = atof(arguments[6]);
+    int poll = epoll_create1(0), clock = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+    Connection sender = {0}, reader = {0};
+    open_connection(&sender, 0, &address, poll);
+    open_connection(&reader, 1, &address, poll);
+    free(sender.out);
+    sender.out = malloc(BUFFER_BYTES);
+    for (int slot = 0; slot < depth; slot++) {
+        reader.slots[slot].pull_offset = 0;
+        issue(&reader, slot, now_ns());
+    }
+    write_some(&reader, poll);
+    struct itimerspec ticks = {{0, interval}, {0, interval}};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL}, events[EVENTS];
+    timerfd_settime(clock, 0, &ticks, NULL);
+    epoll_ctl(poll, EPOLL_CTL_ADD, clock, &event);
+    int64_t start = now_ns(), counted_from = start, now = start;
+    while (now - start < (int64_t)(seconds * 1e9)) {
+        int ready = epoll_wait(poll, events, EVENTS, 100);
+        for (int i = 0; i < ready; i++) {
+            Connection *connection = events[i].data.ptr;
+            uint64_t due = 0;
+            if (!connection && read(clock, &due, sizeof due) == sizeof due)
+                for (; due && sender.out_length + templates[0].length + 64 < BUFFER_BYTES; due--)
+                    write_send(&sender, 0);
+            else if (connection && events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+                read_some(connection);
+        }
+        write_some(&sender, poll);
+        write_some(&reader, poll);
+        now = now_ns();
+        if (!counting && now - start > (int64_t)(seconds * 1e8)) {
+            counting = 1;
+            counted_from = now;
         }
     }
     print_result((now - counted_from) / 1e9);
@@ -483,7 +598,7 @@ int main(int count, char **arguments) {
         return 0;
     }
     if (count < 9) {
-        fprintf(stderr, "usage: load send|pull|route HOST PORT CONNECTIONS DEPTH SECONDS TOPIC ... (see load.c)\n");
+        fprintf(stderr, "usage: load send|pull|route|deliver HOST PORT CONNECTIONS DEPTH SECONDS TOPIC ... (see load.c)\n");
         return 2;
     }
     depth = atoi(arguments[5]);
@@ -499,6 +614,14 @@ int main(int count, char **arguments) {
             pull_type = arguments[10];
             pull_expression = arguments[11];
         }
+    } else if (strcmp(arguments[1], "deliver") == 0 && count == 10) {
+        mode = DELIVER;
+        pull_topic = arguments[7];
+        pull_queues = depth;
+        pull_messages = 32;
+        build_sends(arguments[7], atoi(arguments[8]), atoi(arguments[9]), 1);
+        run_deliveries(arguments);
+        return 0;
     } else if (strcmp(arguments[1], "route") == 0 && count == 9) {
         mode = ROUTE;
         build_routes(arguments[7], atoi(arguments[8]));

@@ -1,8 +1,14 @@
-"""Send and pull: rates, latencies, the broker's CPU per message; ours and Apache's in alternating rounds."""
+"""Send, pull, deliver: rates, latencies, the broker's CPU a message; ours and Apache's in alternating rounds.
+
+Most cases have two brokers, ours and Apache's; the main ones have a third, a newer one of Apache's, which
+runs only as long as it takes part: even an idle JVM takes its share of two cores. Those that wait for the
+disk have a pair of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -10,17 +16,19 @@ from typing import Any, NamedTuple
 
 from bench import generator
 from bench.process import cpu_seconds
-from bench.servers import APACHE, OURS, Server, brokers, make_topic
+from bench.servers import APACHE, NEWER_VERSION, OURS, Server, apache_broker, brokers, make_topic
 
 QUEUES = 8
 PULL_MESSAGES = 32
 PULL_TAGS = 10
-SEND_TOPIC, PULL_TOPIC = "BenchSend", "BenchPull"
+SEND_TOPIC, PULL_TOPIC, DELIVER_TOPIC = "BenchSend", "BenchPull", "BenchDeliver"
+ASYNC, SYNC = "ASYNC_FLUSH", "SYNC_FLUSH"
+DELIVERED_A_SECOND = 1000
 
 
 @dataclass(frozen=True)
 class Case:
-    """`connections` x `depth` requests in flight."""
+    """`connections` x `depth` requests in flight; a delivery has a sender and a reader, and a fixed rate."""
 
     name: str
     kind: str
@@ -28,23 +36,32 @@ class Case:
     depth: int
     body_bytes: int = 1024
     wanted: tuple[str, str] = ("TAG", "*")
+    flush: str = ASYNC
+    is_main: bool = False
+    """The newer of Apache's brokers is measured, too."""
 
 
 CASES = (
-    Case("send 64x16, 1 KiB", "send", 64, 16),
-    Case("send 64x1, 1 KiB", "send", 64, 1),
+    Case("send 64x16, 1 KiB", "send", 64, 16, is_main=True),
+    Case("send 64x1, 1 KiB", "send", 64, 1, is_main=True),
     Case("send 4x64, 1 KiB", "send", 4, 64),
+    Case("send 1x1, 1 KiB", "send", 1, 1),
     Case("send 64x16, 128 B", "send", 64, 16, 128),
-    Case("pull 16x1, 32 each", "pull", 16, 1),
-    Case("pull 16x4, 32 each", "pull", 16, 4),
+    Case("send 64x1, 128 B", "send", 64, 1, 128),
+    Case("send 64x16, 1 KiB, sync", "send", 64, 16, flush=SYNC),
+    Case("send 64x1, 1 KiB, sync", "send", 64, 1, flush=SYNC),
+    Case("pull 16x1, 32 each", "pull", 16, 1, is_main=True),
+    Case("pull 16x4, 32 each", "pull", 16, 4, is_main=True),
     Case("pull 16x1, 1 tag of 10", "pull", 16, 1, wanted=("TAG", "TagD")),
     Case("pull 16x1, SQL92, 1 of 10", "pull", 16, 1, wanted=("SQL92", "kind = 3")),
+    Case("deliver 1,000 a second", "deliver", 1, 1, is_main=True),
 )
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Medians over the rounds. Rates are messages a second; latencies are of requests, in microseconds."""
+    """Medians over the rounds. Rates are messages a second; latencies are of requests, in microseconds, or
+    of deliveries: from the send to the message at its reader."""
 
     rate: float
     p50: float
@@ -70,42 +87,80 @@ def measure(
     tell: Callable[[str], None],
 ) -> Measured:
     """`stored` messages are there to be pulled."""
-    figures: dict[str, dict[str, Figures]] = {}
-    ratios: dict[str, list[float]] = {}
-    with brokers(folder, with_apache) as systems:
-        for system in systems:
-            tell(f"warming up {system.system}")
-            _warm_up(system, seconds, stored)
-        for case in cases:
-            runs: dict[str, list[tuple[generator.Run, float]]] = {system.system: [] for system in systems}
-            for number in range(rounds):
-                # Whoever runs second finds a warmer or a dirtier machine: take turns.
-                for system in systems if number % 2 == 0 else reversed(systems):
-                    runs[system.system].append(_one(case, system, seconds))
-            figures[case.name] = {name: _medians(taken) for name, taken in runs.items()}
-            if APACHE in runs:
-                ratios[case.name] = _ratios(runs[OURS], runs[APACHE])
-            tell(f"{case.name}: " + ", ".join(f"{n} {f.rate:,.0f}/s" for n, f in figures[case.name].items()))
-    return Measured(figures, ratios)
+    measured = Measured({}, {})
+
+    def compare(case: Case, systems: list[Server]) -> None:
+        runs = _rounds(case, systems, rounds, seconds)
+        figures = {name: _medians(taken) for name, taken in runs.items()}
+        measured.figures[case.name] = figures
+        if APACHE in runs:
+            measured.ratios[case.name] = _ratios(runs[OURS], runs[APACHE])
+        tell(f"{case.name}: " + ", ".join(f"{n} {f.rate:,.0f}/s" for n, f in figures.items()))
+
+    usual = [case for case in cases if case.flush == ASYNC]
+    if usual:
+        main = [case for case in usual if case.is_main]
+        with brokers(folder / "usual", with_apache) as systems:
+            _warm_up(systems, seconds, stored, tell)
+            with _newer(folder / "newer", wanted=bool(main) and with_apache) as newer:
+                _warm_up(newer, seconds, stored, tell)
+                for case in main:
+                    compare(case, systems + newer)
+            for case in [each for each in usual if not each.is_main]:
+                compare(case, systems)
+    synced = [case for case in cases if case.flush == SYNC]
+    if synced:
+        with brokers(folder / "synced", with_apache, flushDiskType=SYNC) as systems:
+            _warm_up(systems, seconds, 0, tell)
+            for case in synced:
+                compare(case, systems)
+    return Measured({case.name: measured.figures[case.name] for case in cases}, measured.ratios)
 
 
-def _warm_up(system: Server, seconds: float, stored: int) -> None:
+@contextmanager
+def _newer(folder: Path, *, wanted: bool) -> Iterator[list[Server]]:
+    """The newer of Apache's brokers, or none."""
+    with apache_broker(NEWER_VERSION, folder) if wanted else nullcontext() as broker:
+        yield [broker] if broker else []
+
+
+Runs = dict[str, list[tuple[generator.Run, float]]]
+
+
+def _rounds(case: Case, systems: list[Server], rounds: int, seconds: float) -> Runs:
+    runs: Runs = {system.system: [] for system in systems}
+    for number in range(rounds):
+        # Whoever runs second finds a warmer or a dirtier machine: take turns.
+        for system in systems if number % 2 == 0 else reversed(systems):
+            runs[system.system].append(_one(case, system, seconds, number))
+    return runs
+
+
+def _warm_up(systems: list[Server], seconds: float, stored: int, tell: Callable[[str], None]) -> None:
     """A JVM compiles what it runs often: let it, and fill what will be pulled."""
-    make_topic(system, SEND_TOPIC, QUEUES)
-    make_topic(system, PULL_TOPIC, QUEUES)
-    generator.send(system.address, 64, 16, 2 * seconds, SEND_TOPIC, QUEUES, 1024)
-    generator.fill(system.address, stored, PULL_TOPIC, QUEUES, 1024, PULL_TAGS)
-    generator.pull(system.address, 16, 1, seconds, PULL_TOPIC, QUEUES, PULL_MESSAGES)
+    for system in systems:
+        tell(f"warming up {system.system}")
+        make_topic(system, SEND_TOPIC, QUEUES)
+        generator.send(system.address, 64, 16, 2 * seconds, SEND_TOPIC, QUEUES, 1024)
+        if stored:
+            make_topic(system, PULL_TOPIC, QUEUES)
+            generator.fill(system.address, stored, PULL_TOPIC, QUEUES, 1024, PULL_TAGS)
+            generator.pull(system.address, 16, 1, seconds, PULL_TOPIC, QUEUES, PULL_MESSAGES)
 
 
-def _one(case: Case, system: Server, seconds: float) -> tuple[generator.Run, float]:
+def _one(case: Case, system: Server, seconds: float, number: int) -> tuple[generator.Run, float]:
+    if case.kind == "deliver":
+        make_topic(system, f"{DELIVER_TOPIC}{number}", QUEUES)
     before = cpu_seconds(system.pid)
     shape = (case.connections, case.depth, seconds)
     if case.kind == "send":
         run = generator.send(system.address, *shape, SEND_TOPIC, QUEUES, case.body_bytes)
-    else:
+    elif case.kind == "pull":
         run = generator.pull(system.address, *shape, PULL_TOPIC, QUEUES, PULL_MESSAGES, case.wanted)
-    return run, (cpu_seconds(system.pid) - before) / run.handled * 1e6
+    else:
+        topic = f"{DELIVER_TOPIC}{number}"
+        run = generator.deliver(system.address, DELIVERED_A_SECOND, seconds, topic, QUEUES, case.body_bytes)
+    return run, (cpu_seconds(system.pid) - before) / max(run.handled, 1) * 1e6
 
 
 def _medians(taken: list[tuple[generator.Run, float]]) -> Figures:
@@ -123,15 +178,15 @@ def _ratios(
     return [mine.rate / other.rate for (mine, _), (other, _) in zip(ours, theirs, strict=True)]
 
 
-def ceiling(seconds: float) -> dict[str, float]:
+def ceiling(cases: tuple[Case, ...], seconds: float) -> dict[str, float]:
     """What the generator itself reaches against a server that does nothing, by case."""
     with generator.null_server() as address:
         return {
             case.name: generator.send(
                 address, case.connections, case.depth, seconds, SEND_TOPIC, QUEUES, case.body_bytes
             ).rate
-            for case in CASES
-            if case.kind == "send"
+            for case in cases
+            if case.kind == "send" and case.flush == ASYNC
         }
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import clients, lookups, messages, replication, spark, spark_archive, spark_sink
-from bench.servers import APACHE, OURS
+from bench import clients, lookups, messages, metrics, replication, spark, spark_archive, spark_sink
+from bench.servers import APACHE, NEWER, OURS
 
 SEND_CASE = "send 64x16, 1 KiB"
 BASELINE = Path(__file__).with_name("baseline.json")
@@ -44,15 +44,16 @@ def message_table(
     """`ratio` is ours to Apache's, `was` the same in the recorded baseline."""
     ceiling = results["ceiling"]
     lines = [
-        f"{'':<20} | {OURS:^32} | {APACHE:^32} | {'ratio':>6} | {'was':>6} | {'ceiling':>9}",
-        f"{'case':<20} | {TITLES} | {TITLES} | {'':>6} | {'':>6} | {'msg/s':>9}",
+        f"{'':<25} | {OURS:^32} | {APACHE:^32} | {'ratio':>6} | {'was':>6} | {'ceiling':>9} | {NEWER:>12}",
+        f"{'case':<25} | {TITLES} | {TITLES} | {'':>6} | {'':>6} | {'msg/s':>9} | {'msg/s':>12}",
     ]
     lines.append("-" * len(lines[1]))
     for case, row in figures.items():
         top = f"{ceiling[case]:>9,.0f}" if case in ceiling else " " * 9
+        newer = f"{row[NEWER].rate:>12,.0f}" if NEWER in row else " " * 12
         lines.append(
-            f"{case:<20} | {_cells(row[OURS])} | {_cells(row.get(APACHE))} | "
-            f"{_shown(ratio(results, case)):>6} | {_shown(ratio(baseline, case)):>6} | {top}"
+            f"{case:<25} | {_cells(row[OURS])} | {_cells(row.get(APACHE))} | "
+            f"{_shown(ratio(results, case)):>6} | {_shown(ratio(baseline, case)):>6} | {top} | {newer}"
         )
     return "\n".join(lines)
 
@@ -111,6 +112,13 @@ def goals(results: dict[str, Any]) -> list[Goal]:
         found += _start_goals(results["startup"], results["restart"][-1])
     if "clients" in results:
         found += _client_goals(clients.from_json(results["clients"]))
+    if "metrics" in results:
+        watched = metrics.Figures(**results["metrics"])
+        name = "send, metrics fetched every second, against none"
+        found += [
+            Goal(name, watched.ratio, 0.98, "x", False, is_aim=True),
+            Goal(f"{name}, by CPU", watched.cpu_ratio, 0.98, "x", False, is_aim=True),
+        ]
     if "replication" in results:
         found += _replication_goals(replication.from_json(results["replication"]))
     if "spark" in results:
@@ -216,9 +224,10 @@ def _against(rates: dict[str, clients.Rate], other: str) -> float:
 
 
 def verdict(goals: list[Goal]) -> str | None:
-    """One line that names the goals that were missed; None when there is none."""
-    missed = [each.name for each in goals if not each.reached and not each.is_aim]
-    return f"{len(missed)} of {len(goals)} goals MISSED: {'; '.join(missed)}" if missed else None
+    """One line that names the goals that were missed; None when there is none. Aims do not count."""
+    promised = [each for each in goals if not each.is_aim]
+    missed = [each.name for each in promised if not each.reached]
+    return f"{len(missed)} of {len(promised)} goals MISSED: {'; '.join(missed)}" if missed else None
 
 
 def machine() -> dict[str, Any]:

@@ -17,7 +17,9 @@ from statistics import median
 from typing import Any
 
 from bench import generator
-from bench.folders import fill_with_messages
+from bench.folders import STORED_QUEUES as QUEUES
+from bench.folders import STORED_TOPIC as TOPIC
+from bench.folders import stored_folder
 from bench.process import resident_mib
 from bench.servers import OURS, SEGMENT_BYTES, Server, make_topic
 from kourou.protocol.codes import RequestCode
@@ -26,11 +28,9 @@ from kourou.protocol.headers import SendMessageV2
 from kourou.remoting.blocking import BlockingClient
 from tests.kourou_process import Serving, serving_broker
 
-TOPIC, QUEUES = "BenchRestart", 8
-BODY_BYTES = 32
 LOAD_BODY_BYTES = 128
 STORED, KILLS, SECONDS = (100_000, 10_000_000), 5, 3.0
-STORED_QUICK, KILLS_QUICK, SECONDS_QUICK = (2_000, 20_000), 1, 0.3
+STORED_QUICK, KILLS_QUICK, SECONDS_QUICK = (20_000,), 1, 0.3
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,7 @@ def measure(folder: Path, *, quick: bool, tell: Callable[[str], None]) -> list[F
     kills, seconds = (KILLS_QUICK, SECONDS_QUICK) if quick else (KILLS, SECONDS)
     figures = []
     for count in STORED_QUICK if quick else STORED:
-        place = folder / str(count)
-        place.mkdir(parents=True)
-        tell(f"a folder with {count:,} messages")
-        fill_with_messages(place / "store", TOPIC, QUEUES, count, BODY_BYTES)
+        place = stored_folder(folder, count, tell)
         figures.append(_killed_and_started(place, count, kills, seconds))
         tell(shown(figures[-1]))
     return figures

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kourou.protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
 from kourou.protocol.codes import RequestCode
@@ -13,9 +14,11 @@ from kourou.protocol.command import request
 from kourou.protocol.headers import RegisterBroker
 from tests.interop import apache, ours
 
-APACHE_VERSION = "4.9.7"
-OURS, APACHE = "kourou", f"Apache {APACHE_VERSION}"
+APACHE_VERSION, NEWER_VERSION = "4.9.7", "5.3.3"
+OURS, APACHE, NEWER = "kourou", f"Apache {APACHE_VERSION}", f"Apache {NEWER_VERSION}"
 
+HEAP = "1g"
+"""Of an Apache broker; all it keeps beside that is the page cache, and buffers outside the heap."""
 # A broker refuses what waited longer than these in its queue; under full load that is no error of the server.
 PATIENT = {"waitTimeMillsInSendQueue": 30_000, "osPageCacheBusyTimeOutMills": 30_000}
 SEGMENT_BYTES = 1024 * 1024 * 1024
@@ -28,36 +31,47 @@ class Server:
     system: str
     address: str
     pid: int
+    name_server: str = ""
+    """Of a broker: where its clients find it."""
 
 
 @contextmanager
-def brokers(folder: Path, with_apache: bool) -> Iterator[list[Server]]:
-    """Ours first. Each has a name server of its own kind."""
+def brokers(folder: Path, with_apache: bool, **settings: object) -> Iterator[list[Server]]:
+    """Ours first. Each has a name server of its own kind; `settings` are for both."""
     with ExitStack() as stack:
-        mine = stack.enter_context(ours.name_server(folder / "ours"))
-        broker = stack.enter_context(
-            ours.broker(
-                folder / "ours",
-                mine.address,
-                mappedFileSizeCommitLog=SEGMENT_BYTES,
-                enablePropertyFilter="true",
-            )
-        )
-        running = [Server(OURS, broker.address, broker.process.pid)]
+        running = [stack.enter_context(our_broker(folder / "ours", **settings))]
         if with_apache:
-            theirs = stack.enter_context(apache.name_server(APACHE_VERSION, folder / "theirs"))
-            settings = {
-                "quick": False,
-                "heap": "1g",
-                "mappedFileSizeCommitLog": SEGMENT_BYTES,
-                **PATIENT,
-                "enablePropertyFilter": "true",
-            }
-            other = stack.enter_context(
-                apache.broker(APACHE_VERSION, folder / "theirs", theirs.address, **settings)  # type: ignore[arg-type]
-            )
-            running.append(Server(APACHE, other.address, other.process.pid))
+            theirs = apache_broker(APACHE_VERSION, folder / "theirs", **settings)
+            running.append(stack.enter_context(theirs))
         yield running
+
+
+@contextmanager
+def our_broker(folder: Path, **settings: object) -> Iterator[Server]:
+    values: dict[str, Any] = {
+        "mappedFileSizeCommitLog": SEGMENT_BYTES,
+        "enablePropertyFilter": "true",
+        **settings,
+    }
+    with ours.name_server(folder) as names, ours.broker(folder, names.address, **values) as part:
+        yield Server(OURS, part.address, part.process.pid, names.address)
+
+
+@contextmanager
+def apache_broker(version: str, folder: Path, **settings: object) -> Iterator[Server]:
+    values: dict[str, Any] = {
+        "quick": False,
+        "heap": HEAP,
+        "mappedFileSizeCommitLog": SEGMENT_BYTES,
+        **PATIENT,
+        "enablePropertyFilter": "true",
+        **settings,
+    }
+    with (
+        apache.name_server(version, folder) as names,
+        apache.broker(version, folder, names.address, **values) as part,
+    ):
+        yield Server(f"Apache {version}", part.address, part.process.pid, names.address)
 
 
 @contextmanager
