@@ -224,13 +224,11 @@ def old_offsets_win() -> None:
 def any_acknowledgement_is_believed() -> None:
     from kourou.replication.link import Link
 
-    def report(self: Link, data: bytes) -> None:
-        said = self._reports.feed(data)
-        if said is not None:
-            self.acked = said[-1]
-            self._listener.acknowledged(self)
+    def reached(self: Link, place: int) -> None:
+        self.acked = place
+        self._listener.acknowledged(self)
 
-    _put(Link, "_report", report)
+    _put(Link, "_reached", reached)
 
 
 def diverged_ends_are_kept_in_the_log() -> None:
@@ -247,6 +245,45 @@ def diverged_ends_are_kept_in_the_log() -> None:
         return nothing_asked() if store.file_places else None
 
     _put(Replica, "search", search)
+
+
+def commit_what_was_read() -> None:
+    from kourou.client.held_queue import HeldQueue
+
+    _put(HeldQueue, "commit_offset", property(lambda self: self.fetch_offset))
+
+
+def a_refused_round_counts() -> None:
+    from kourou.broker.transactions import Transactions
+    from kourou.store.flush import OK
+
+    passed = Transactions._passed
+
+    def passed_anyway(self: Transactions, moved: Any, cursor: int, is_end: bool, status: Any) -> None:
+        passed(self, moved, cursor, is_end, OK)
+
+    _put(Transactions, "_passed", passed_anyway)
+
+
+def saved_recalls_are_forgotten() -> None:
+    from kourou.broker.timers import Timers
+
+    progress: Any = vars(Timers)["progress"].fget
+
+    def without_recalls(self: Timers) -> Any:
+        recalled, self._recalled = self._recalled, {}
+        try:
+            return progress(self)
+        finally:
+            self._recalled = recalled
+
+    _put(Timers, "progress", property(without_recalls))
+
+
+def deleted_topics_are_still_written() -> None:
+    from kourou.store.dispatch import Dispatcher
+
+    _put(Dispatcher, "forget_topic", lambda self, queues: None)
 
 
 MUTATIONS = {
@@ -309,6 +346,26 @@ MUTATIONS = {
         "an old end-of-transaction ends another",
         ("tests/unit/broker/test_transactions.py", "tests/property/test_transactions_at_random.py"),
         no_identity_on_end_transaction,
+    ),
+    "commit-what-was-read": Mutation(
+        "a consumer commits what it has read, not what it has done",
+        ("tests/unit/client/test_held_queue.py",),
+        commit_what_was_read,
+    ),
+    "refused-round-counts": Mutation(
+        "open transactions whose new copy was not stored count as moved on",
+        ("tests/unit/broker/test_refused_rounds.py",),
+        a_refused_round_counts,
+    ),
+    "recalls-not-saved": Mutation(
+        "timers are saved as if recalls that have come up were over",
+        ("tests/unit/broker/test_recalled_and_saved.py",),
+        saved_recalls_are_forgotten,
+    ),
+    "deleted-topic-written": Mutation(
+        "what waits for the disk brings a deleted topic back",
+        ("tests/unit/store/test_deleted_while_waiting.py",),
+        deleted_topics_are_still_written,
     ),
     "unbounded-inflate": Mutation(
         "a compressed body may grow without bound",

@@ -5,6 +5,8 @@
     cut the link        connections break, or stay and nothing goes through, in one direction or both
     slow link           less than is written
     sync error          of the slave's disk (a failpoint): it stops, and is started again
+                        sync error of the master: the same of the master's
+    full disk           of the slave or the master; then there is room again (`disks`: each has a small one)
     switch              kill -9 the master while the slave is in sync, start the slave as the master, and the
                         old master as its slave
 
@@ -20,6 +22,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -51,7 +54,13 @@ NOT_CONFIRMED = frozenset(
     {ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_DISK_TIMEOUT}
 )
 JOIN_SECONDS_MAX = 30.0
+EXIT_OF_A_FAULTY_DISK = 74
 CALL_SECONDS = 10.0
+
+DISK_KINDS = ("full disk of the slave", "full disk of the master", "sync error of the master")
+"""What needs disks that can be filled, and is not drawn at random."""
+DISK_BYTES = 256 << 20
+FULL_SECONDS = 1.0
 
 KINDS = ("kill the slave", "pause the slave", "cut", "silent link", "one-way link", "slow link", "sync error")
 
@@ -119,7 +128,7 @@ class Pair:
     """Two brokers, the traffic, and the faults."""
 
     def __init__(self, folder: Path, seed: int, proxy: FaultProxy) -> None:
-        self._folders = [folder / "one", folder / "two"]
+        self.folders = [folder / "one", folder / "two"]
         self._chance = random.Random(seed)
         self._seed = seed
         self._proxy = proxy
@@ -153,12 +162,13 @@ class Pair:
         self._join()
 
     def _start(self, which: int, *, is_master: bool, environment: dict[str, str] | None = None) -> None:
-        folder = self._folders[which]
+        folder = self.folders[which]
         folder.mkdir(parents=True, exist_ok=True)
         settings = (
             f"brokerName=pair\nlistenPort={self._ports[which]}\nhaListenPort={self._ports[which] + 1}\n"
             "slaveTimeout=1500\nhaMetadataInterval=300\n"
             f"mappedFileSizeCommitLog={SEGMENT_BYTES}\nhaSecret=the two know each other\n"
+            "cleanFileForciblyEnable=false\n"  # else a full disk makes room by deleting what is oldest
         )
         if is_master:
             settings += "brokerRole=SYNC_MASTER\n"
@@ -227,9 +237,41 @@ class Pair:
             time.sleep(1.0)
             self._stop(slave, Serving.kill)
             self._start(slave, is_master=False)
+        elif kind == "sync error of the master":
+            self._sync_error_of_the_master()
+        elif kind in DISK_KINDS:
+            self._full_disk(self._master if "master" in kind else slave)
         else:
             self._bad_link(kind)
         self._join()
+
+    def _sync_error_of_the_master(self) -> None:
+        """It ends by itself, with a code of its own; nothing is acknowledged meanwhile."""
+        master = self._master
+        self._stop(master, Serving.stop)  # so that it begins without a sync
+        environment = {failpoints.VARIABLE: f"before-append-fdatasync:{self._chance.randrange(5, 8)}:error"}
+        self._start(master, is_master=True, environment=environment)
+        serving = self._serving[master]
+        assert serving is not None
+        code = serving.wait()
+        assert code == EXIT_OF_A_FAULTY_DISK, f"SEED={self._seed}: it ended with {code}: {serving.log[-800:]}"
+        self._stop(master, Serving.kill)
+        self._start(master, is_master=True)
+
+    def _full_disk(self, which: int) -> None:
+        """Whoever runs on it is up all the time, and goes on by itself."""
+        serving = self._serving[which]
+        assert serving is not None
+        what = "refused" if which == self._master else "stored, not confirmed"
+        before = self.counters[what]
+        filler = self.folders[which] / "store" / "filler"
+        deadline = time.monotonic() + JOIN_SECONDS_MAX
+        while self.counters[what] == before:  # until the blocks that were reserved ahead are used up
+            fill_up(filler)
+            assert time.monotonic() < deadline, f"SEED={self._seed}: nobody noticed that the disk is full"
+        time.sleep(FULL_SECONDS)
+        filler.unlink()
+        assert serving.is_running, f"SEED={self._seed}: it ended: {serving.log[-800:]}"
 
     def _bad_link(self, kind: str) -> None:
         if kind == "cut":
@@ -277,16 +319,48 @@ class Pair:
         self.counters["duplicates, of sends nobody knew of"] = sum(copies.values()) - len(copies)
         for which in (1 - self._master, self._master):
             self._stop(which, Serving.stop)
-        logs = [log_of(folder) for folder in self._folders]
+        logs = [log_of(folder) for folder in self.folders]
         assert logs[0] == logs[1], f"SEED={self._seed}: the logs differ (I8)"
         self.counters["log bytes, the same on both"] = sum(map(len, logs[0].values()))
-        aside = [list((folder / "store" / "diverged").glob("*/manifest.json")) for folder in self._folders]
+        aside = [list((folder / "store" / "diverged").glob("*/manifest.json")) for folder in self.folders]
         self.counters["diverged ends set aside"] = sum(map(len, aside))
 
     def close(self) -> None:
         self.is_over = True
         for stack in self._open:
             stack.close()
+
+
+def fill_up(path: Path) -> None:
+    """Let not one block be left."""
+    with path.open("ab", buffering=0) as file:
+        for size in (1 << 20, 4096):
+            with contextlib.suppress(OSError):
+                while file.write(bytes(size)):
+                    pass
+    time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def small_disks(folders: list[Path]) -> Iterator[None]:
+    """A disk of its own for the store of each; raises CannotMount where that is not allowed."""
+    with contextlib.ExitStack() as mounted:
+        for folder in folders:
+            (folder / "store").mkdir(parents=True)
+            target = str(folder / "store")
+            command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "kourou-test", target]
+            try:
+                subprocess.run(command, check=True, capture_output=True, text=True, timeout=20)
+            except FileNotFoundError:
+                raise CannotMount("there is no `mount` here") from None
+            except subprocess.CalledProcessError as error:
+                raise CannotMount(error.stderr.strip()) from None
+            mounted.callback(subprocess.run, ["umount", "--lazy", target], check=True, timeout=20)
+        yield
+
+
+class CannotMount(Exception):
+    """Disks that can be filled are not to be had here."""
 
 
 def free_ports() -> int:
@@ -304,22 +378,28 @@ def log_of(folder: Path) -> dict[str, bytes]:
     return {path.name: data for path in files if (data := path.read_bytes().rstrip(b"\0"))}
 
 
-def under_fire(count: int, seed: int, kinds: tuple[str, ...] = ()) -> tuple[Counter[str], float]:
-    """So many faults, those named first; what was counted, and the longest time without a confirmed send."""
+def under_fire(
+    count: int, seed: int, kinds: tuple[str, ...] = (), *, disks: bool = False
+) -> tuple[Counter[str], float]:
+    """So many faults, those named first; what was counted, and the longest time without a confirmed send.
+
+    With `disks` each has one of its own, which the `DISK_KINDS` need.
+    """
     chance = random.Random(seed)
     rest = [chance.choice((*KINDS, "switch", "switch")) for _ in range(count - len(kinds))]
     with tempfile.TemporaryDirectory() as folder, fault_proxy() as proxy:
         pair = Pair(Path(folder), seed, proxy)
-        try:
-            pair.start()
-            with pair.traffic():
-                for kind in (*kinds, *rest):
-                    time.sleep(chance.uniform(0.1, 0.4))
-                    pair.fault(kind)
-                time.sleep(0.3)
-            pair.examine()
-        finally:
-            pair.close()
+        with small_disks(pair.folders) if disks else contextlib.nullcontext():
+            try:
+                pair.start()
+                with pair.traffic():
+                    for kind in (*kinds, *rest):
+                        time.sleep(chance.uniform(0.1, 0.4))
+                        pair.fault(kind)
+                    time.sleep(0.3)
+                pair.examine()
+            finally:
+                pair.close()
         return pair.counters, pair.longest_gap
 
 

@@ -1,4 +1,4 @@
-"""A Java member of a group, consumer or transaction producer, that stays until it is told to go."""
+"""A Java client, consumer or producer, that stays until it is told to go."""
 
 from __future__ import annotations
 
@@ -76,6 +76,15 @@ def java_transaction_member(
     version: str, folder: Path, name_server: str, group: str, topic: str
 ) -> Iterator[JavaMember]:
     with _running(version, folder, "TransactionMember", [name_server, group, topic]) as member:
+        yield member
+
+
+@contextlib.contextmanager
+def java_producer(
+    version: str, folder: Path, name_server: str, group: str, topic: str, *, millis: int = 20
+) -> Iterator[JavaMember]:
+    """Sends one message after the other, whatever happens."""
+    with _running(version, folder, "KeepsOn", [name_server, group, topic, str(millis)]) as member:
         yield member
 
 

@@ -362,13 +362,15 @@ def main() -> int:
     began = time.perf_counter()
     failed = acknowledged = faults = terms = 0
     for seed in range(options.first, options.first + options.seeds):
-        outcome = simulate(seed)
+        outcome = simulate(seed, mutation=options.mutation)
         acknowledged += outcome.acknowledged
         faults += outcome.faults
         terms += outcome.terms
         if outcome.found:
             failed += 1
             print(f"seed {seed} FAILED: {outcome.found[0]}\n    again: {outcome.replay}", flush=True)
+            if options.mutation:
+                break  # one that shows it is enough
     seconds = time.perf_counter() - began
     print(
         f"{options.seeds} seeds from {options.first}: {failed} failed; {acknowledged} messages acknowledged, "

@@ -32,6 +32,7 @@ class State:
     behind: int | None = None
     """Bytes of its master that it has not got."""
     is_in_sync: bool | None = None
+    """Whether its master counts on it; None where nobody elects, or no master answers."""
     master: str = ""
     detail: ReplicaState | None = None
     error: str | None = None
@@ -56,7 +57,7 @@ def state(connection: Connection, address: str) -> ReplicaState:
     )
     try:
         return msgspec.json.decode(reply.body, type=ReplicaState)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"{address}: its state makes no sense: {error}") from None
 
 
@@ -66,8 +67,8 @@ def states(connection: Connection, name: str | None = None) -> list[State]:
     if not nodes and name is not None:
         clusters.node(connection, name)  # which knows what to say
     outcomes = connection.each(nodes, lambda node: state(connection, node.address))
-    ends = {
-        outcome.of.broker: outcome.result.log_end
+    masters = {
+        outcome.of.broker: outcome.result
         for outcome in outcomes
         if outcome.result is not None and outcome.of.is_master
     }
@@ -77,10 +78,11 @@ def states(connection: Connection, name: str | None = None) -> list[State]:
         if detail is None:
             found.append(State(node, error=str(outcome.error)))
             continue
+        master = masters.get(node.broker)
         behind = None
-        if not node.is_master and node.broker in ends:
-            behind = max(0, ends[node.broker] - detail.log_end)
-        in_sync = node.address in detail.in_sync if detail.is_elected else None
+        if not node.is_master and master is not None:
+            behind = max(0, master.log_end - detail.log_end)
+        in_sync = is_in_sync(node, master) if detail.is_elected else None
         found.append(
             State(
                 *(node, detail.role, detail.term, detail.log_end, behind, in_sync, detail.master),
@@ -88,6 +90,11 @@ def states(connection: Connection, name: str | None = None) -> list[State]:
             )
         )
     return found
+
+
+def is_in_sync(node: Node, master: ReplicaState | None) -> bool | None:
+    """As its master says; None without one: what a replica heard last may long be wrong."""
+    return None if master is None else node.address in master.in_sync
 
 
 def plan(connection: Connection, address: str) -> SwitchPlan:

@@ -72,6 +72,7 @@ from kourou.broker.handlers.groups import (
 )
 from kourou.broker.handlers.later import DelayOffsetsHandler, TimerCheckpointHandler, TimerMetricsHandler
 from kourou.broker.handlers.locks import LockHandler, UnlockHandler
+from kourou.broker.handlers.made import Made
 from kourou.broker.handlers.masters_only import masters_only
 from kourou.broker.handlers.offsets import (
     EarliestTimeHandler,
@@ -272,6 +273,7 @@ class Broker:
             self.role,
             store=self.store,
             topics=self.topics,
+            groups=self.groups,
             offsets=self.offsets,
             metadata=ReplicaMetadata(
                 self.role,
@@ -292,6 +294,7 @@ class Broker:
             duties=Duties(self._load_duties, self._start_duties, self._stop_duties, self._save_duties),
         )
         self.switching = self._make_switching(chance)
+        self._made = Made(self.registration, self.replicating.primary.when_copied, self.members.topic_changed)
         self.is_asked_to_stop = False
         """Somebody wants this process to end; whoever runs it looks."""
         self._address_list = self._make_address_list()
@@ -391,7 +394,9 @@ class Broker:
             RequestCode.PULL_MESSAGE: pull,
             RequestCode.LITE_PULL_MESSAGE: pull,
             RequestCode.QUERY_CONSUMER_OFFSET: QueryOffsetHandler(self.offsets, self.store),
-            RequestCode.UPDATE_CONSUMER_OFFSET: UpdateOffsetHandler(self.offsets, self.topics, self.groups),
+            RequestCode.UPDATE_CONSUMER_OFFSET: UpdateOffsetHandler(
+                self.offsets, self.topics, self.groups, self.store
+            ),
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: SearchOffsetHandler(self.store),
             RequestCode.GET_MAX_OFFSET: MaxOffsetHandler(self.store),
             RequestCode.GET_MIN_OFFSET: MinOffsetHandler(self.store),
@@ -403,7 +408,7 @@ class Broker:
             RequestCode.HEART_BEAT: HeartbeatHandler(self.members, self.groups, self.topics, self._clock),
             RequestCode.UNREGISTER_CLIENT: UnregisterHandler(self.members),
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: MemberListHandler(self.members),
-            RequestCode.UPDATE_AND_CREATE_TOPIC: CreateTopicHandler(self.topics, self.registration),
+            RequestCode.UPDATE_AND_CREATE_TOPIC: CreateTopicHandler(self.topics, self._made),
             RequestCode.CONSUMER_SEND_MSG_BACK: SendBackHandler(
                 self.config,
                 groups=self.groups,
@@ -473,7 +478,7 @@ class Broker:
             RequestCode.GET_TOPIC_STATS_INFO: TopicStatsHandler(
                 self.config, self.topics, self.store, self.rates
             ),
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: SaveGroupHandler(self.groups),
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: SaveGroupHandler(self.groups, self._made),
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: AllGroupsHandler(self.groups),
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: GetGroupHandler(self.groups),
             RequestCode.DELETE_SUBSCRIPTIONGROUP: DeleteGroupHandler(self.groups, self.offsets),
@@ -500,7 +505,7 @@ class Broker:
             ),
             RequestCode.GET_BROKER_CONFIG: GetConfigHandler(self.own_config),
             RequestCode.UPDATE_BROKER_CONFIG: UpdateConfigHandler(self.own_config),
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: CreateTopicsHandler(self.topics, self.registration),
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: CreateTopicsHandler(self.topics, self._made),
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: SystemTopicsHandler(self.topics),
             RequestCode.VIEW_BROKER_STATS_DATA: BrokerStatsHandler(self.spans),
             RequestCode.GET_BROKER_HA_STATUS: HaStatusHandler(
@@ -516,7 +521,7 @@ class Broker:
             ),
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: ConsumerStatusHandler(self.members),
             RequestCode.GET_ALL_PRODUCER_INFO: AllProducersHandler(self.members, self._clock),
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: SaveGroupsHandler(self.groups),
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: SaveGroupsHandler(self.groups, self._made),
             RequestCode.QUERY_TOPICS_BY_CONSUMER: TopicsOfGroupHandler(self.offsets),
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: SubscriptionHandler(self.members),
             RequestCode.QUERY_CONSUME_TIME_SPAN: TimeSpanHandler(

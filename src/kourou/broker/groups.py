@@ -6,7 +6,7 @@ Kept in `config/subscriptionGroup.json`, in Apache's shape. Who is a member righ
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from kourou.broker.config import BrokerConfig
@@ -36,6 +36,7 @@ class Groups:
         self._save_soon = SaveSoon("consumer groups", self._changed, defer)
         self._kept = GroupTable()
         self._table = self._kept.subscription_group_table
+        self._listeners: list[Callable[[], None]] = []
 
     def load(self) -> None:
         """Read what was kept, and make sure of the groups every broker has."""
@@ -71,6 +72,10 @@ class Groups:
                 f"no consumer group '{printable(name)}' on broker {self._config.broker_name}",
             )
         return group
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every change."""
+        self._listeners.append(listener)
 
     @property
     def kept(self) -> GroupTable:
@@ -165,3 +170,5 @@ class Groups:
     def _changed(self) -> None:
         self._kept.data_version = self._kept.data_version.next(self._clock.now_ms())
         self._file.save(self._kept)
+        for listener in self._listeners:
+            listener()

@@ -22,7 +22,7 @@ from kourou.errors import Refused
 from kourou.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import request
-from kourou.protocol.headers import GroupNamed
+from kourou.protocol.headers import GroupNamed, GroupNews
 from kourou.protocol.names import RETRY_PREFIX
 from kourou.remoting.complaints import Complaints
 from kourou.remoting.connection import Connection
@@ -280,6 +280,14 @@ class Members:
         client_id = self._producer_ids.pop(connection, None)
         if client_id is not None and self._producer_connections.get(client_id) is connection:
             del self._producer_connections[client_id]
+
+    def topic_changed(self, topic: str) -> None:
+        """It has other queues now: whoever consumes it looks for its own at once, not at its next turn."""
+        for group in self._consumers.values():
+            if topic in group.subscriptions and self._notify and group.wants_news:
+                for connection in group.members:
+                    news = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, GroupNews(group.name, topic))
+                    connection.send_one_way(news)
 
     def _tell(self, group: ConsumerGroup) -> None:
         if self._notify and group.wants_news and not group.is_broadcast:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kourou.broker.config import BrokerConfig
+from kourou.broker.groups import Groups
 from kourou.broker.offsets import CommittedOffsets
 from kourou.broker.registration import Registration
 from kourou.broker.replica_metadata import ReplicaMetadata
@@ -65,6 +66,7 @@ class Replicating:
         *,
         store: Store,
         topics: Topics,
+        groups: Groups,
         offsets: CommittedOffsets,
         metadata: ReplicaMetadata,
         registration: Registration,
@@ -116,10 +118,11 @@ class Replicating:
             adopt_term=self._adopt,
             set_aside=self._set_aside,
             met=self._met_master,
-            metadata_changed=self._is_following,
+            tables_changed=self._is_following,
         )
         store.on_dispatch(lambda _: self.metadata.log_grew())
-        topics.on_change(self.primary.metadata_changed)
+        topics.on_change(self.primary.tables_changed)
+        groups.on_change(self.primary.tables_changed)
         registration.on_master(self._found_master)
 
     # ---------------------------------------------------------------------------------------------- life
@@ -301,11 +304,11 @@ class Replicating:
 
     # ----------------------------------------------------------------------------------------- following
 
-    def _is_following(self) -> None:
+    def _is_following(self, then: Callable[[], None] | None) -> None:
         """The log is the master's now: where it ended when this broker last crashed means nothing any more,
         and no reader is to be sent back there when this broker leads one day."""
         self._offsets.forget_crash()
-        self.metadata.now()
+        self.metadata.now(then)
 
     def _follow(self) -> None:
         """Follow the configured master, or the one name servers tell us of."""

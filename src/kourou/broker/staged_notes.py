@@ -152,7 +152,7 @@ def note_of(record: Record) -> Note | None:
         return None
     try:
         return msgspec.json.decode(record.body, type=kind)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
 
 

@@ -286,7 +286,7 @@ class Switching:
         election = self._running()
         self._roles.refuse_appends(f"this master hands over to {heir}: look up the route again")
         deadline = self._clock.monotonic() + HAND_OVER_SECONDS_MAX
-        while self._primary.acked.get(heir, -1) < self._primary.end:
+        while not self._has_everything(heir, election):
             if election.role is not Role.MASTER:
                 return False
             if self._clock.monotonic() > deadline:
@@ -295,6 +295,11 @@ class Switching:
             await self._moment()
         self._perform(election.hand_over(self._clock.monotonic(), heir))
         return election.role is not Role.MASTER
+
+    def _has_everything(self, heir: str, election: Election) -> bool:
+        primary = self._primary
+        has_log = primary.acked.get(heir, -1) >= primary.end
+        return has_log and heir not in primary.lacking and election.may_inherit(heir)
 
     async def _moment(self) -> None:
         passed = asyncio.Event()
@@ -367,7 +372,7 @@ class Switching:
         self._perform(election.tick(now))
         if election.role is Role.MASTER:
             primary = self._primary
-            progress = Progress(primary.acked, primary.shown, primary.end)
+            progress = Progress(primary.acked, primary.shown, primary.end, primary.lacking)
             self._perform(election.replicated(now, progress))
 
     # ---------------------------------------------------------------------------------------------- actions

@@ -1,6 +1,6 @@
 """What brokers ask of, and tell, a consumer.
 
-40   NOTIFY_CONSUMER_IDS_CHANGED        somebody came or left: look which queues are ours
+40   NOTIFY_CONSUMER_IDS_CHANGED        somebody came or left, or a topic has other queues: which are ours?
 220  RESET_CONSUMER_CLIENT_OFFSET       go on elsewhere
 221  GET_CONSUMER_STATUS_FROM_CLIENT    how far are you?
 307  GET_CONSUMER_RUNNING_INFO          how are you? (on request with the stack of every thread)
@@ -36,7 +36,7 @@ from kourou.protocol.headers import (
     ConsumeDirectly,
     GetConsumerStatus,
     GetRunningInfo,
-    GroupNamed,
+    GroupNews,
     ResetOffset,
 )
 from kourou.protocol.record import Record
@@ -66,8 +66,9 @@ class Answers:
         }
 
     def _members_changed(self, request: Command, answer: Answer) -> None:
-        self._check(request.parse(GroupNamed).consumer_group)
-        self._consuming.members_changed()
+        news = request.parse(GroupNews)
+        self._check(news.consumer_group)
+        self._consuming.members_changed(news.topic)
         answer(request.reply())
 
     def _reset(self, request: Command, answer: Answer) -> None:

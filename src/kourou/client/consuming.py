@@ -509,10 +509,13 @@ class Consuming:
         if self._auto_commit:
             self._places.keep_soon(held)
 
-    def members_changed(self) -> None:
-        """A broker says so. Whoever takes a queue over needs to know now how far we are."""
+    def members_changed(self, topic: str | None = None) -> None:
+        """A broker says so, or that `topic` has other queues. Whoever takes a queue over needs to know now
+        how far we are."""
         if self.is_started and not self.is_stopping:
             self._keep_places()
+            if topic is not None:
+                self.routes.doubt(topic)
             self._rebalance.look_soon()
 
     def move(self, offsets: dict[MessageQueue, int]) -> None:

@@ -576,6 +576,16 @@ class GroupNamed(WireHeader, frozen=True):
     consumer_group: str
 
 
+class GroupNews(WireHeader, frozen=True):
+    """NOTIFY_CONSUMER_IDS_CHANGED (40), when it is not the members but the queues of a topic that changed.
+
+    Stock clients read the group alone, and look for their queues, too.
+    """
+
+    consumer_group: str
+    topic: str | None = msgspec.field(default=None, name="kourouTopic")
+
+
 class ProducerGroupNamed(WireHeader, frozen=True):
     """GET_PRODUCER_CONNECTION_LIST (204)."""
 

@@ -172,6 +172,10 @@ class Election:
         sets = [each.in_sync for each in (self._committed, self._record) if each is not None]
         return self._joining.union(*sets) - {self.me}
 
+    def may_inherit(self, member: str) -> bool:
+        """Whether a majority has written down that this member is in sync: then it may lead next."""
+        return self._committed is not None and member in self._committed.in_sync
+
     def may_acknowledge(self, now: float) -> bool:
         """Whether we are the master, and nobody else can be."""
         return self.role is Role.MASTER and now < self._lease_until
@@ -225,7 +229,9 @@ class Election:
             advice = self._keeping_up.advice(now, progress, settled.in_sync)
             waited_for, self._joining = self._joining, advice.near - self._ousted
             ready = {
-                each for each in waited_for & self._joining if progress.acked[each] >= progress.confirmed
+                each
+                for each in (waited_for & self._joining) - progress.lacking
+                if progress.acked[each] >= progress.confirmed
             }
             wanted = (advice.stay - self._ousted) | ready
             self._ousted = frozenset()
@@ -237,7 +243,7 @@ class Election:
     def hand_over(self, now: float, to: str) -> list[Action]:
         """Leave the lead to an in-sync replica that has all we have. Nothing is acknowledged from here on."""
         actions: list[Action] = []
-        if self.role is Role.MASTER and self._committed is not None and to in self._committed.in_sync:
+        if self.role is Role.MASTER and self._committed is not None and self.may_inherit(to):
             term = self._committed.term
             self._step_down(now, actions)
             actions.append(Send(to, HandOver(term)))

@@ -85,7 +85,7 @@ def decode(text: bytes) -> Words:
     """Raises ProtocolError when it makes no sense."""
     try:
         return _decoder.decode(text)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ProtocolError(f"words of a handshake that make no sense: {error}") from None
 
 

@@ -28,6 +28,8 @@ class Progress(NamedTuple):
     confirmed: int
     """The end of what was acknowledged as replicated, or shown to readers."""
     end: int
+    lacking: frozenset[str] = frozenset()
+    """Replicas without a topic or group that somebody was told is there."""
 
 
 class Advice(NamedTuple):

@@ -50,6 +50,7 @@ class Listener(Protocol):
     def hello(self) -> MasterHello: ...
     def streaming(self, link: Link) -> None: ...
     def acknowledged(self, link: Link) -> None: ...
+    def copied(self, link: Link) -> None: ...
     def refused(self, link: Link, kind: str, reason: str) -> None: ...
     def closed(self, link: Link) -> None: ...
 
@@ -76,6 +77,8 @@ class Link(asyncio.Protocol):
         """The place of the next byte to be sent."""
         self.acked = 0
         """This slave has everything before it."""
+        self.copied = 0
+        """It has the topics and groups up to this change; of one of the original's nobody knows."""
         self.since = clock.monotonic()
         self._config = config
         self._log = log
@@ -91,6 +94,9 @@ class Link(asyncio.Protocol):
         self._heard_at = self._wrote_at = clock.monotonic()
         self._waiting_since: float | None = None  # something sent is not acknowledged
         self._shown = -1  # what this slave was told readers may see
+        self._change = 0  # of topics and groups: the newest
+        self._change_told = 0
+        self._change_seen = 0  # what it had been told when it was last looked at
         self._budget = 0.0
         self._budget_at = clock.monotonic()
         self._is_flow_limited = False
@@ -113,6 +119,7 @@ class Link(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_paused = False
+        self._tell_change()
         self.push()
 
     def close(self) -> None:
@@ -163,6 +170,10 @@ class Link(asyncio.Protocol):
         interval = self._config.heartbeat_ms / 1000
         if now - self._wrote_at >= (min(interval, OUR_HEARTBEAT_SECONDS) if self.is_ours else interval):
             self._heartbeat()
+        if self.copied < self._change_told <= self._change_seen:  # it has had its time: once more
+            self._change_told = 0
+            self._tell_change()
+        self._change_seen = self._change_told
 
     # --------------------------------------------------------------------------------------- greeting
 
@@ -183,7 +194,8 @@ class Link(asyncio.Protocol):
         if reason is not None:
             self.refuse("refused", reason)
             return
-        (reported,) = self._reports.feed(rest) or stream.REPORT.unpack(first)
+        reports = self._reports.feed(rest)
+        (reported,) = reports[-1] if reports else stream.REPORT.unpack(first)
         self._begin(self._place_for(reported))
         self.acked = min(reported, self.next)
         self._listener.streaming(self)
@@ -270,13 +282,25 @@ class Link(asyncio.Protocol):
     # ---------------------------------------------------------------------------------- acknowledging
 
     def _report(self, data: bytes) -> None:
-        report = self._reports.feed(data)
-        if report is None:
-            return
-        place = report[-1]
-        if self.is_ours and report[0] != self.term:
-            self.refuse("term", f"it reports in term {report[0]}, this is term {self.term}")
-        elif not 0 <= place <= self.next:
+        for report in self._reports.feed(data):
+            if self.state is not State.STREAMING:
+                break  # the one before made no sense
+            if self.is_ours and report[0] != self.term:
+                self.refuse("term", f"it reports in term {report[0]}, this is term {self.term}")
+            elif self.is_ours and report[-1] < 0:
+                self._has_copied(-report[-1])
+            else:
+                self._reached(report[-1])
+
+    def _has_copied(self, change: int) -> None:
+        if change > self._change_told:
+            self.refuse("ack beyond the end", f"it has change {change} of the topics, of {self._change_told}")
+        elif change > self.copied:
+            self.copied = change
+            self._listener.copied(self)
+
+    def _reached(self, place: int) -> None:
+        if not 0 <= place <= self.next:
             kind = "ack beyond the end" if place > self._log.wrote else "ack beyond what was sent"
             self.refuse(kind, f"it acknowledges {place}, and was sent the log up to {self.next}")
         elif place > self.acked:
@@ -361,10 +385,18 @@ class Link(asyncio.Protocol):
         if self.is_ours and self.state is State.STREAMING and self._shown < self._log.dispatched:
             self._heartbeat()
 
-    def metadata_changed(self) -> None:
-        """Tell it to ask for topics, groups and offsets now."""
-        if self.is_ours and self.state is State.STREAMING and not self._is_paused:
-            self._write(self._header(stream.METADATA_CHANGED), is_data=False)
+    def tables_changed(self, change: int) -> None:
+        """Tell it to copy topics and groups now, and to say when it has them."""
+        self._change = change
+        self._tell_change()
+
+    def _tell_change(self) -> None:
+        if self._change == self._change_told or self._is_paused:
+            return
+        if self.is_ours and self.state is State.STREAMING:
+            self._change_told, self._shown = self._change, self._log.dispatched
+            header = (self._change, stream.METADATA_CHANGED, self.term, self._shown)
+            self._write(stream.OUR_FRAME.pack(*header), is_data=False)
 
     def _heartbeat(self) -> None:
         if not self._is_paused:

@@ -33,6 +33,7 @@ from kourou.remoting.client import Client
 from kourou.remoting.complaints import Complaints
 
 TIMEOUT_SECONDS: Final = 3.0
+RETRY_SECONDS: Final = 0.3
 HAND_BACK_MAX: Final = 1_000
 
 logger = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class MetadataSync:
         self._timer: Timer | None = None
         self._round: asyncio.Task[None] | None = None
         self._is_wanted = False
+        self._then: Callable[[], None] | None = None
         self._waiting: Snapshot | None = None
         self._complaints = Complaints(logger, clock)
         self.rounds = 0
@@ -110,7 +112,7 @@ class MetadataSync:
 
     def stop(self) -> None:
         self._address = None
-        self._waiting = None
+        self._waiting = self._then = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -118,8 +120,10 @@ class MetadataSync:
             self._round.cancel()
             self._round = None
 
-    def now(self) -> None:
-        """Something may have changed."""
+    def now(self, then: Callable[[], None] | None = None) -> None:
+        """Something may have changed. `then` is called when topics and groups that were asked for after this
+        are kept here, unless somebody else asks to be called before."""
+        self._then = then or self._then
         self.log_grew()
         if self._address is None:
             return
@@ -139,12 +143,19 @@ class MetadataSync:
         self._round = None
         if self._is_wanted:
             self.now()
+        elif self._then is not None:  # it went wrong, and the master waits to hear of it
+            self._clock.later(RETRY_SECONDS, self.now)
 
     async def _copy_all(self, address: str) -> None:
+        then = self._then  # asked for before this round: it is kept until a round has come that far
         topics = TopicTable.decode(await self._body(address, RequestCode.GET_ALL_TOPIC_CONFIG))
         self._target.take_topics(topics)
         groups = GroupTable.decode(await self._body(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
         self._target.take_groups(groups)
+        if then is not None:
+            if then is self._then:
+                self._then = None
+            then()
         offsets = ConsumerOffsets.decode(await self._body(address, RequestCode.GET_ALL_CONSUMER_OFFSET))
         delays_text = await self._body(address, RequestCode.GET_ALL_DELAY_OFFSET)
         delays = DelayOffsets.decode(delays_text) if delays_text.strip() else DelayOffsets()

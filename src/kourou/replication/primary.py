@@ -5,12 +5,14 @@
 
 Every broker listens on its HA port; one that is no master tells its peers so and hangs up. The rule of the
 original: enough is any `inSyncReplicas` - 1 slaves, at least one. With `require` it is certain members, all
-of them: whoever decides who leads (`election.py`) says which.
+of them: whoever decides who leads (`election.py`) says which. Topics and groups have the same rule, and are
+counted by their changes (`table_wait.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,7 +20,7 @@ from collections.abc import Callable, Mapping
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, Timer
 from kourou.doors.network import Listener, Network
-from kourou.errors import ConfigError
+from kourou.errors import AddressTaken, ConfigError
 from kourou.remoting.address import format_address, plain_host
 from kourou.remoting.complaints import Complaints
 from kourou.remoting.secured import Secured
@@ -27,6 +29,8 @@ from kourou.replication.config import SYNC_MASTER, ReplicationConfig
 from kourou.replication.handshake import NONCE_BYTES, MasterHello, SlaveHello
 from kourou.replication.link import Link, State
 from kourou.replication.status import LinkStatus
+from kourou.replication.table_wait import TableWait
+from kourou.store.flush import Then
 from kourou.store.replica_wait import ReplicaWait
 from kourou.store.store import Store
 
@@ -64,6 +68,9 @@ class Primary:
         self._term = 0
         self._no_master: str | None = "this broker is only starting"
         self._wait: ReplicaWait | None = None
+        self._tables = TableWait(
+            clock, config.slave_timeout_ms, have=self._enough_copied, is_available=self._can_copy
+        )
         self._required: frozenset[str] | None = None
         self._is_showing = False
         self._complaints = Complaints(logger, clock)
@@ -84,7 +91,8 @@ class Primary:
             )
         except OSError as error:
             address = format_address(config.host, port)
-            raise ConfigError(
+            kind = AddressTaken if error.errno == errno.EADDRINUSE else ConfigError
+            raise kind(
                 f"slaves cannot be served on {address}: {error.strerror or error}; stop what holds that "
                 "address, or choose another one (haListenPort)"
             ) from None
@@ -120,6 +128,8 @@ class Primary:
             else None
         )
         self._store.wait_for_replicas(self._wait)
+        self._tables.release()
+        self._tables.begin_term()
 
     def refuse(self, why: str) -> None:
         """Be no master; whoever waits for replicas is told that it does not know."""
@@ -127,6 +137,7 @@ class Primary:
         self._hang_up()
         self._wait = None
         self._store.wait_for_replicas(None)
+        self._tables.release()
 
     def _hang_up(self) -> None:
         links, self._links = self._links, []
@@ -189,10 +200,37 @@ class Primary:
     def _streaming(self) -> list[Link]:
         return [link for link in self._links if link.state is State.STREAMING]
 
-    def metadata_changed(self) -> None:
-        """Topics, groups or offsets are others now: our own slaves ask for them at once."""
+    # ------------------------------------------------------------------------------------ topics and groups
+
+    def tables_changed(self) -> None:
+        """Topics or groups are others now: our own slaves ask for them at once."""
+        change = self._tables.changed()
         for link in self._streaming:
-            link.metadata_changed()
+            link.tables_changed(change)
+
+    def when_copied(self, then: Then) -> None:
+        """Call `then` when enough replicas have the topics and groups as they are now: with OK, with
+        SLAVE_NOT_AVAILABLE when there are too few of them, or FLUSH_SLAVE_TIMEOUT."""
+        self._tables.when_copied(then)
+
+    @property
+    def lacking(self) -> frozenset[str]:
+        """Our own slaves that do not have a topic or group yet that somebody was told is there."""
+        told = self._tables.told
+        return frozenset(link.member for link in self._streaming if link.is_ours and link.copied < told)
+
+    def _enough_copied(self, change: int) -> bool:
+        if self._required is not None:
+            having = {link.member for link in self._streaming if link.copied >= change}
+            return self._can_copy() and self._required - {self._member()} <= having
+        if self._wait is None:
+            return True
+        # One of the original's asks when it likes and never says: it is not waited for.
+        having_it = [link for link in self._streaming if link.copied >= change or not link.is_ours]
+        return len(having_it) >= max(1, self._config.in_sync_replicas - 1)
+
+    def _can_copy(self) -> bool:
+        return self._is_available(self._store.wrote)
 
     # ----------------------------------------------------------------------------------------- accepting
 
@@ -275,6 +313,7 @@ class Primary:
         self.counters["slaves came"] += 1
         logger.info("slave %s (%s) follows from %d on", link.member, link.peer, link.next)
         self.acknowledged(link)
+        link.tables_changed(self._tables.newest)
 
     def acknowledged(self, link: Link) -> None:
         if self._wait is not None:
@@ -282,6 +321,9 @@ class Primary:
             if not self._is_showing:
                 self._is_showing = True
                 self._clock.later(SHOW_SECONDS, self._show)
+
+    def copied(self, link: Link) -> None:
+        self._tables.look()
 
     def refused(self, link: Link, kind: str, reason: str) -> None:
         self._turn_away(kind, f"slave {link.member} at {link.peer}: {reason}")
@@ -305,6 +347,7 @@ class Primary:
         if self._wait is not None:
             self._wait.reached(self._enough_have())
             self._wait.look_again()
+        self._tables.look()
 
     def _enough_have(self) -> int:
         """Up to where enough replicas have the log."""

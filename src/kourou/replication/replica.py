@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple, cast
 
 import msgspec
@@ -69,11 +70,12 @@ class Replica:
         adopt_term: Callable[[int], None],
         set_aside: Callable[[int, str], None],
         met: Callable[[str], None],
-        metadata_changed: Callable[[], None],
+        tables_changed: Callable[[Callable[[], None] | None], None],
     ) -> None:
         """`adopt_term(term)` keeps a newer term, on disk before it returns. `set_aside(place, why)` takes
         what the store has from `place` on out of its log, then calls `again`. `met(address)`: this is where
-        the master serves its clients. `metadata_changed()`: it is worth asking it for topics and offsets."""
+        the master serves its clients. `tables_changed(then)`: it is worth asking it for topics and
+        offsets; `then()` when those asked for after this are kept."""
         self._config = config
         self._store = store
         self._network = network
@@ -83,7 +85,7 @@ class Replica:
         self._adopt_term = adopt_term
         self._set_aside = set_aside
         self._met = met
-        self._metadata_changed = metadata_changed
+        self._tables_changed = tables_changed
         self._tls = None if config.client_tls is None else client_context(config.client_tls)
         self._follower: Follower | None = None
         self._line: Line | None = None
@@ -335,7 +337,7 @@ class Replica:
     def _now_following(self) -> None:
         self.state, self.reason = "following", ""
         logger.info("following the master at %s from %d on", self.address, self._store.wrote)
-        self._metadata_changed()
+        self._tables_changed(None)
 
     def follower(self) -> Follower:
         if self._follower is None:
@@ -357,8 +359,8 @@ class Replica:
     def show(self, place: int) -> None:
         self._store.show_up_to(place)
 
-    def metadata_changed(self) -> None:
-        self._metadata_changed()
+    def tables_changed(self, then: Callable[[], None]) -> None:
+        self._tables_changed(then)
 
     def _durable(self) -> None:
         if self._line is not None and self._line.is_following and self._follower is not None:
@@ -572,7 +574,7 @@ class Line(asyncio.Protocol):
             self._visible = visible
             self.master_end = max(self.master_end, visible)
             if size == stream.METADATA_CHANGED:
-                self._replica.metadata_changed()
+                self._replica.tables_changed(partial(self._copied, place))
                 return
         if place != self._expected:
             self._begin_elsewhere(place)
@@ -584,6 +586,11 @@ class Line(asyncio.Protocol):
             )
         self._expected = place + size
         self.master_end = max(self.master_end, self._expected)
+
+    def _copied(self, change: int) -> None:
+        """Topics and groups are here as they were after this change, or later."""
+        if self.hello is not None and self._transport is not None and not self.is_lost:
+            self._transport.write(stream.OUR_REPORT.pack(self.hello.term, -change))
 
     def _begin_elsewhere(self, place: int) -> None:
         """An empty slave of the original's master gets its newest file only."""

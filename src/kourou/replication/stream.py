@@ -14,7 +14,8 @@ Our own nodes find each other by a report of -1, which a master of the original'
     master -> slave    i64 place | i32 size | i64 term | i64 what readers may see | bytes of the log
     slave  -> master   i64 term | i64 how far its log reaches, as durable as it was asked to be
 
-A size of -1 says that topics, groups or offsets have changed: ask for them.
+A size of -1 says that topics or groups have changed: ask for them. It stands where a place would be how many
+changes there were; when the slave has copied them it reports that number, negative, in place of a place.
 
 Nothing here touches a socket: feed bytes in, take meaning out.
 """
@@ -82,13 +83,14 @@ class ReportReader:
         self._report = report
         self._kept = b""
 
-    def feed(self, data: bytes) -> tuple[int, ...] | None:
-        """The last complete report; None when there is none. The ones before it are out of date."""
+    def feed(self, data: bytes) -> list[tuple[int, ...]]:
+        """The last complete reports, of places and of changes. The ones before them are out of date."""
         data = self._kept + data
         size = self._report.size
         whole = len(data) - len(data) % size
         self._kept = data[whole:]
-        return self._report.unpack_from(data, whole - size) if whole else None
+        reports = self._report.iter_unpack(data[:whole])
+        return list({report[-1] < 0: report for report in reports}.values())
 
 
 class FrameReader:

@@ -183,6 +183,19 @@ def test_nobody_joins_who_lacks_what_was_acknowledged_or_shown() -> None:
     assert master.record.in_sync == {"a", "b"}
 
 
+def test_nobody_joins_who_lacks_a_topic_that_was_said_to_be_there() -> None:
+    talk, now = new_set()
+    master = talk.members["a"]
+    for step in range(20):
+        at = now + step * 0.02
+        talk.do(at, "a", master.replicated(at, Progress({"b": 10}, 10, 10, lacking=frozenset({"b"}))))
+    assert master.required == {"b"}, "it is waited for"
+    assert master.record is not None
+    assert master.record.in_sync == {"a"}, "and is not in sync yet"
+    talk.do(at, "a", master.replicated(at + 0.02, Progress({"b": 10}, 10, 10)))
+    assert master.record.in_sync == {"a", "b"}
+
+
 def test_a_voter_promises_a_term_once_also_after_a_crash() -> None:
     voter = Voter(Ballot(3, record(3)), LEASE, 0.0)
     assert voter.asked(LEASE, Ask(4, False, Position()), None).granted

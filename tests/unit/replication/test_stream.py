@@ -63,9 +63,15 @@ def test_an_impossible_size_is_refused(size: int) -> None:
 
 def test_the_last_whole_report_counts() -> None:
     reader = stream.ReportReader(stream.REPORT)
-    assert reader.feed(pack(">q", 5)[:3]) is None
-    assert reader.feed(pack(">q", 5)[3:] + pack(">q", 9) + b"\0\0") == (9,)
-    assert reader.feed(pack(">q", 12)[2:]) == (12,)
+    assert reader.feed(pack(">q", 5)[:3]) == []
+    assert reader.feed(pack(">q", 5)[3:] + pack(">q", 9) + b"\0\0") == [(9,)]
+    assert reader.feed(pack(">q", 12)[2:]) == [(12,)]
+
+
+def test_of_places_and_of_changes_the_last_counts() -> None:
+    reader = stream.ReportReader(stream.OUR_REPORT)
+    reports = [(7, 100), (7, -3), (7, 200), (7, -4), (7, 300)]
+    assert sorted(reader.feed(b"".join(pack(">qq", *each) for each in reports))) == [(7, -4), (7, 300)]
 
 
 def test_words_come_out_whole_and_what_follows_is_kept() -> None:

@@ -10,6 +10,7 @@ from kourou.broker.advertised import Advertised
 from kourou.broker.config import BrokerConfig
 from kourou.broker.groups import Groups
 from kourou.broker.handlers.groups import changed_attributes
+from kourou.broker.handlers.made import Made
 from kourou.broker.members import Members
 from kourou.broker.offsets import CommittedOffsets
 from kourou.broker.rates import Rates
@@ -50,11 +51,12 @@ logger = logging.getLogger(__name__)
 class SaveGroupsHandler:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225)."""
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: Groups, made: Made) -> None:
         self._groups = groups
+        self._made = made
 
     def __call__(self, request: Command, answer: Answer) -> None:
-        wanted = GroupConfigList.decode(request.body).group_config_list
+        wanted = GroupConfigList.decode_request(request.body).group_config_list
         if len(wanted) > GROUPS_AT_ONCE_MAX:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
@@ -65,7 +67,7 @@ class SaveGroupsHandler:
             group.attributes = changed_attributes({} if known is None else known.attributes, group.attributes)
             self._groups.save(group)
         logger.info("%d consumer groups saved for %s", len(wanted), answer.connection.peer)
-        answer(request.reply())
+        self._made.groups(request, answer, f"{len(wanted)} groups are")
 
 
 class TopicsOfGroupHandler:
@@ -296,7 +298,7 @@ class RequestModeHandler:
         self._groups = groups
 
     def __call__(self, request: Command, answer: Answer) -> None:
-        wanted = RequestModeWanted.decode(request.body)
+        wanted = RequestModeWanted.decode_request(request.body)
         self._groups.named(wanted.consumer_group)
         if wanted.mode != "PULL":
             raise Refused(

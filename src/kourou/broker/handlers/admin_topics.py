@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from kourou.broker.handlers.topics import changed_topic_attributes, registered
-from kourou.broker.registration import Registration
+from kourou.broker.handlers.made import Made
+from kourou.broker.handlers.topics import changed_topic_attributes
 from kourou.broker.topics import Topics, check_new_topic
 from kourou.errors import Refused
 from kourou.protocol.admin_bodies import TopicConfigList
@@ -24,12 +24,12 @@ logger = logging.getLogger(__name__)
 class CreateTopicsHandler:
     """UPDATE_AND_CREATE_TOPIC_LIST (18): all are checked before the first is made."""
 
-    def __init__(self, topics: Topics, registration: Registration) -> None:
+    def __init__(self, topics: Topics, made: Made) -> None:
         self._topics = topics
-        self._registration = registration
+        self._made = made
 
     def __call__(self, request: Command, answer: Answer) -> None:
-        wanted = TopicConfigList.decode(request.body).topic_config_list
+        wanted = TopicConfigList.decode_request(request.body).topic_config_list
         if len(wanted) > TOPICS_AT_ONCE_MAX:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
@@ -49,7 +49,8 @@ class CreateTopicsHandler:
             )
         self._topics.save({topic.topic_name: topic for topic in wanted})
         logger.info("%d topics saved for %s", len(wanted), answer.connection.peer)
-        self._registration.register_now(registered(request, answer, f"{len(wanted)} topics are"))
+        names = [topic.topic_name for topic in wanted]
+        self._made.topics(request, answer, f"{len(wanted)} topics are", names)
 
 
 class SystemTopicsHandler:

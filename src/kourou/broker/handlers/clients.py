@@ -39,7 +39,7 @@ class HeartbeatHandler:
         self._complaints = Complaints(logger, clock)
 
     def __call__(self, request: Command, answer: Answer) -> None:
-        heartbeat = HeartbeatData.decode(request.body)
+        heartbeat = HeartbeatData.decode_request(request.body)
         _check(heartbeat)
         for producer in heartbeat.producer_data_set:
             self._members.producer_heard(self._member(request, answer, heartbeat), producer.group_name)

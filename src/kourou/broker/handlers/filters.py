@@ -22,7 +22,7 @@ class CheckClientHandler:
         self._config = config
 
     def __call__(self, request: Command, answer: Answer) -> None:
-        subscription = CheckClient.decode(request.body).subscription_data if request.body else None
+        subscription = CheckClient.decode_request(request.body).subscription_data if request.body else None
         if subscription is not None and not filters.is_tag_expression(subscription.expression_type):
             if not self._config.property_filter:
                 raise Refused(

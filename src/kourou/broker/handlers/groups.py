@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from kourou.broker.config import BrokerConfig
 from kourou.broker.groups import Groups
+from kourou.broker.handlers.made import Made
 from kourou.broker.long_poll import LongPoll
 from kourou.broker.members import ConsumerGroup, Member, Members
 from kourou.broker.offsets import CommittedOffsets
@@ -44,16 +45,17 @@ logger = logging.getLogger(__name__)
 class SaveGroupHandler:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: Groups, made: Made) -> None:
         self._groups = groups
+        self._made = made
 
     def __call__(self, request: Command, answer: Answer) -> None:
-        group = SubscriptionGroupConfig.decode(request.body)
+        group = SubscriptionGroupConfig.decode_request(request.body)
         known = self._groups.get(group.group_name)
         group.attributes = changed_attributes({} if known is None else known.attributes, group.attributes)
         self._groups.save(group)
         logger.info("consumer group %s saved for %s", group.group_name, answer.connection.peer)
-        answer(request.reply())
+        self._made.groups(request, answer, f"group '{group.group_name}' is")
 
 
 def changed_attributes(before: Mapping[str, str], change: Mapping[str, str]) -> dict[str, str]:

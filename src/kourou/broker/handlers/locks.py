@@ -24,7 +24,7 @@ class LockHandler:
         self._topics = topics
 
     def __call__(self, request: Command, answer: Answer) -> None:
-        wanted = LockQueues.decode(request.body)
+        wanted = LockQueues.decode_request(request.body)
         check_member(self._members, answer.connection, wanted)
         here = [queue for queue in wanted.mq_set if self._is_here(queue)]
         reached("before-lock-grant")
@@ -45,7 +45,7 @@ class UnlockHandler:
         self._members = members
 
     def __call__(self, request: Command, answer: Answer) -> None:
-        given = LockQueues.decode(request.body)
+        given = LockQueues.decode_request(request.body)
         check_member(self._members, answer.connection, given)
         self._locks.unlock(given.consumer_group, given.client_id, given.mq_set)
         answer(request.reply())

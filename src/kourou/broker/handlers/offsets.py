@@ -54,18 +54,22 @@ class QueryOffsetHandler:
 
 
 class UpdateOffsetHandler:
-    """UPDATE_CONSUMER_OFFSET (15). Negative offsets (a Node client's "none yet") change nothing."""
+    """UPDATE_CONSUMER_OFFSET (15). Negative offsets (a Node client's "none yet") change nothing, nor do those
+    of queues that never were. A queue that is closed may be opened again, and its readers were somewhere."""
 
-    def __init__(self, offsets: CommittedOffsets, topics: Topics, groups: Groups) -> None:
+    def __init__(self, offsets: CommittedOffsets, topics: Topics, groups: Groups, store: Store) -> None:
         self._offsets = offsets
         self._topics = topics
         self._groups = groups
+        self._store = store
 
     def __call__(self, request: Command, answer: Answer) -> None:
         header = request.parse(UpdateOffset)
         topic = self._topics.named(header.topic)
         self._groups.get_or_create(header.consumer_group)
-        if header.commit_offset >= 0 and 0 <= header.queue_id < topic.read_queue_nums:
+        queue_id = header.queue_id
+        is_queue = 0 <= queue_id < topic.read_queue_nums or self._store.max_offset(header.topic, queue_id) > 0
+        if header.commit_offset >= 0 and is_queue:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         answer(request.reply())
 

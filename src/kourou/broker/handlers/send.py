@@ -329,7 +329,7 @@ class SendHandler:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a batch of {len(messages)} messages: 1 to {BATCH_MESSAGES_MAX} are taken",
             )
-        batch = self._take_usual(request, answer, header, queue_id, messages)
+        batch = self._take_usual(answer, header, queue_id, messages)
         if batch is None:
             batch = self._take_any(answer, header, queue_id, messages)
         self._stats.put(header.topic, len(messages), batch.size)
@@ -347,20 +347,21 @@ class SendHandler:
 
     def _take_usual(
         self,
-        request: Command,
         answer: Answer,
         header: SendMessage | SendMessageV2,
         queue_id: int,
         messages: list[BatchItem],
     ) -> _Batch | None:
         """The batch stored, if all of it is of the usual kind: a fifth less than the plain way takes."""
-        if b"TRAN_MSG" in request.body or header.sys_flag & TRANSACTION_BITS:
+        texts = [_as_text(each.properties) for each in messages]
+        # Not in the whole body: to look through a kilobyte for it takes half a microsecond.
+        if header.sys_flag & TRANSACTION_BITS or "TRAN_MSG" in "".join(texts):
             return None
         run: list[Usual] = []
         unique_ids: list[str] = []
         key = (header.topic, queue_id)
         sys_flag, born_ms = header.sys_flag, header.born_timestamp
-        stored = self._usual.of_each(header.topic, [_as_text(each.properties) for each in messages])
+        stored = self._usual.of_each(header.topic, texts)
         for (flag, body, _), (properties, unique_id, id_at, tag) in zip(messages, stored, strict=False):
             run.append((key, body, properties, id_at, tag, flag, sys_flag, born_ms, 0))
             unique_ids.append(unique_id.decode())

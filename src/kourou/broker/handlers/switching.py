@@ -146,7 +146,7 @@ class SwitchHandler:
             )
         self._store.refuse_appends(f"this master hands over to {heir}: look up the route again")
         deadline = self._clock.monotonic() + HAND_OVER_SECONDS_MAX
-        while primary.acked.get(heir, -1) < primary.end:
+        while primary.acked.get(heir, -1) < primary.end or heir in primary.lacking:
             if self._clock.monotonic() > deadline or heir not in primary.acked:
                 self._store.refuse_appends(None)
                 lag = primary.end - primary.acked.get(heir, 0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from kourou.broker.handlers.groups import changed_attributes
-from kourou.broker.registration import Registration
+from kourou.broker.handlers.made import Made
 from kourou.broker.topics import Topics, check_new_topic
 from kourou.errors import Refused
 from kourou.protocol.bodies import TopicConfig
@@ -18,11 +18,12 @@ from kourou.remoting.answer import Answer
 
 
 class CreateTopicHandler:
-    """UPDATE_AND_CREATE_TOPIC (17). Answered when the name servers know: the route is right at once."""
+    """UPDATE_AND_CREATE_TOPIC (17). Answered when the name servers know: the route is right at once; and when
+    slaves have it: it is still there when one of them takes over."""
 
-    def __init__(self, topics: Topics, registration: Registration) -> None:
+    def __init__(self, topics: Topics, made: Made) -> None:
         self._topics = topics
-        self._registration = registration
+        self._made = made
 
     def __call__(self, request: Command, answer: Answer) -> None:
         header = request.parse(CreateTopic)
@@ -47,20 +48,7 @@ class CreateTopicHandler:
             ),
         )
         self._topics.save({header.topic: topic})
-        self._registration.register_now(registered(request, answer, f"topic '{header.topic}' is"))
-
-
-def registered(request: Command, answer: Answer, made: str) -> Callable[[list[str]], None]:
-    """Answers `request` when the name servers were told: it failed if one refused, or none was there."""
-
-    def told(refusals: list[str]) -> None:
-        if refusals:
-            remark = f"{made} made, but not registered: {'; '.join(refusals)}"
-            answer(request.reply(code=ResponseCode.SYSTEM_ERROR, remark=remark))
-        else:
-            answer(request.reply())
-
-    return told
+        self._made.topics(request, answer, f"topic '{header.topic}' is", (header.topic,))
 
 
 MESSAGE_TYPES: Final = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")

@@ -47,6 +47,18 @@ def test_what_was_committed_is_answered_also_after_going_back(peer: Peer) -> Non
     assert found(query(peer)) == 3
 
 
+def test_a_commit_for_a_queue_that_is_closed_counts_and_one_that_never_was_does_not(
+    peer: Peer, world: BrokerWorld
+) -> None:
+    world.make_topic("orders", queues=4)
+    peer.send(queue_id=3)
+    world.make_topic("orders", queues=2)
+    assert commit(peer, 1, queue_id=3).code == 0
+    assert commit(peer, 1, queue_id=9).code == 0
+    assert found(query(peer, queue_id=3)) == 1
+    assert query(peer, queue_id=9).code == 22
+
+
 def test_a_commit_survives_a_restart_and_a_crash_some_seconds_later(peer: Peer, world: BrokerWorld) -> None:
     for _ in range(8):
         peer.send()
