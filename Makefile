@@ -24,6 +24,8 @@ PAIRS ?= 40
 FAILOVERS ?= 50
 ELECTIONS ?= 5000
 MINUTES ?= 10
+SECONDS ?= 10
+TARGETS ?=
 HOURS ?=
 SEEDS ?= 500
 WORKERS ?= 2
@@ -61,18 +63,20 @@ interop: $(STAMP) ## against real Apache clients, brokers and name servers (Java
 bench: $(STAMP) ## measure, and compare with an Apache broker where Java and Maven are
 	@$(BIN)/python -m bench $(ARGS)
 
-chaos: $(STAMP) ## IMAGES of power cuts, KILLS of a broker, FLIPS of bits, MEMBERS that come and go, FAILOVERS of masters, ELECTIONS simulated, faults put in on purpose, MINUTES of soaking
+chaos: $(STAMP) ## IMAGES of power cuts, KILLS of a broker, FLIPS of bits, MEMBERS that come and go, FAILOVERS of masters, ELECTIONS simulated, a crowd of thousands, faults put in on purpose, MINUTES of soaking
 	@IMAGES=$(IMAGES) KILLS=$(KILLS) FLIPS=$(FLIPS) ENDINGS=20 MEMBERS=$(MEMBERS) PAIRS=$(PAIRS) MINUTES=$(MINUTES) \
-		FAILOVERS=$(FAILOVERS) ELECTIONS=$(ELECTIONS) \
-		$(BIN)/python -m pytest tests/chaos tests/sim/test_replica_set.py tests/spark/test_pipeline_kills.py tests/spark/test_sink_kills.py tests/soak --timeout 0 -s $(ARGS)
+		FAILOVERS=$(FAILOVERS) ELECTIONS=$(ELECTIONS) CROWD=1 \
+		$(BIN)/python -m pytest tests/chaos tests/sim/test_replica_set.py tests/spark/test_pipeline_kills.py tests/spark/test_sink_kills.py tests/spark/test_standalone_cluster.py tests/soak -m "not interop" --timeout 0 -s $(ARGS)
 
 sim: $(STAMP) ## real brokers and clients in a simulated world, SEEDS of them, or one again: SEED=k; MUTATIONS=1 tests the test
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) $(if $(MUTATIONS),--mutations) $(ARGS)
 	$(if $(SEED)$(MUTATIONS),,@$(BIN)/python -m tests.sim.elected_brokers --seeds $(SEEDS))
 	$(if $(SEED),,@$(BIN)/python -m tests.sim.replica_set --seeds $(if $(MUTATIONS),500,$(ELECTIONS)) $(if $(MUTATIONS),--mutations))
 
-fuzz: $(STAMP) ## look for inputs that break a promise: every property test with new examples, 2,000 of each
-	@$(BIN)/python -m pytest -m hypothesis --hypothesis-profile explore --numprocesses $(WORKERS) --timeout 0 $(ARGS)
+fuzz: $(STAMP) ## look for inputs that break a promise: SECONDS of coverage-guided fuzzing of each of TARGETS (every parser and server), then every property test with 2,000 new examples
+	@status=0; $(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(TARGETS) || status=$$?; \
+	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile explore --numprocesses $(WORKERS) --timeout 0 $(ARGS) || status=$$?; \
+	exit $$status
 
 soak: $(STAMP) ## send and receive for HOURS, or MINUTES: memory, descriptors and tasks must not grow
 	@HOURS=$(HOURS) MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak --timeout 0 -s $(ARGS)

@@ -118,7 +118,7 @@ def _end_transaction(request: Command, fields: Fields) -> Needs:
 
 def _heartbeat(request: Command, fields: Fields) -> Needs:
     needs = []
-    for consumer in HeartbeatData.decode(request.body).consumer_data_set:
+    for consumer in HeartbeatData.decode_request(request.body).consumer_data_set:
         group = consumer.group_name
         needs.append(Need("Group", group, SUB))
         needs += [topic_need(each.topic, SUB, group) for each in consumer.subscription_data_set]
@@ -131,14 +131,14 @@ def _unregister(request: Command, fields: Fields) -> Needs:
 
 
 def _locks(request: Command, fields: Fields) -> Needs:
-    asked = LockQueues.decode(request.body)
+    asked = LockQueues.decode_request(request.body)
     group = asked.consumer_group
     topics = {queue.topic for queue in asked.mq_set}
     return [Need("Group", group, SUB), *(topic_need(topic, SUB, group) for topic in sorted(topics))]
 
 
 def _save_group(request: Command, fields: Fields) -> Needs:
-    return (Need("Group", SubscriptionGroupConfig.decode(request.body).group_name, CREATE | UPDATE),)
+    return (Need("Group", SubscriptionGroupConfig.decode_request(request.body).group_name, CREATE | UPDATE),)
 
 
 def _consume_stats(request: Command, fields: Fields) -> Needs:

@@ -35,6 +35,9 @@ from kourou.protocol.names import printable
 
 NAME_CHARACTERS_MIN: Final = 7
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
+DEPTH_MAX: Final = 20
+VALUES_MAX: Final = 1_000_000
+"""With what a file names by `*alias` counted each time: a few lines may mean more than fits anywhere."""
 
 _EVERYTHING: Final = Pattern("Any", "", True)
 _MAY_LOOK: Final = Entry(_EVERYTHING, LOOK)
@@ -86,6 +89,10 @@ def parse(data: bytes, origin: str) -> PlainAcl:
         raise ConfigError(f"{origin} has {len(data)} bytes: an ACL file has at most {FILE_BYTES_MAX}")
     try:
         content = yaml.load(data, Loader=_loader(yaml))
+        if _values_in(content, {}) > VALUES_MAX:
+            raise ConfigError(
+                f"{origin}: its aliases stand for more than {VALUES_MAX} values, or for themselves"
+            )
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark is not None else ""
@@ -96,6 +103,18 @@ def parse(data: bytes, origin: str) -> PlainAcl:
         return msgspec.convert(content if content is not None else {}, PlainAcl, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{origin}: {error}") from None
+
+
+def _values_in(content: Any, known: dict[int, int]) -> int:
+    """How many values it stands for; what contains itself has no end."""
+    if not isinstance(content, (dict, list)):
+        return 1
+    count = known.get(id(content))
+    if count is None:
+        known[id(content)] = VALUES_MAX + 1  # until it is known
+        parts = content.values() if isinstance(content, dict) else content
+        count = known[id(content)] = 1 + sum(_values_in(part, known) for part in parts)
+    return count
 
 
 def dump(acl: PlainAcl) -> bytes:
@@ -211,7 +230,10 @@ def _loader(yaml: Any) -> Any:
     """A SafeLoader that takes scalars as the text they are: `secretKey: 12345678` is no number."""
 
     class Texts(yaml.SafeLoader):  # type: ignore[misc]
-        pass
+        def fetch_flow_collection_start(self, token: Any) -> None:
+            if self.flow_level >= DEPTH_MAX:  # each level takes time for all those around it
+                raise yaml.YAMLError(f"deeper than {DEPTH_MAX}")
+            super().fetch_flow_collection_start(token)
 
     Texts.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag.endswith((":null", ":bool", ":merge"))]

@@ -65,23 +65,30 @@ class Users:
         self._stamp = 0
 
     def load(self) -> Accounts:
-        """Raises ConfigError when the files cannot be used."""
+        """Raises ConfigError when the files cannot be used; then nothing has changed."""
         key_path = self._path.removesuffix(".json") + ".key"
         if not self._folder.exists(self._path):
             self._key = self._secret_bytes(KEY_BYTES)
             self._folder.write_atomically(key_path, self._key, keep_previous=False, private=True)
             return self.accounts
+        before = self._key, self._users, self._acls
         try:
-            self._key = self._folder.read(key_path)
+            key = self._folder.read(key_path)
             stored = msgspec.json.decode(self._folder.read(self._path), type=_Stored)
         except OSError as error:
             raise ConfigError(f"users cannot be read: {error.filename}: {error.strerror}") from None
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise ConfigError(f"users cannot be read: {self._path}: {error}") from None
+        self._key = key
         self._users = {user.username: user for user in stored.users}
         self._acls = {acl.subject or "": acl for acl in stored.acls}
+        try:
+            accounts = self.accounts
+        except ConfigError as error:
+            self._key, self._users, self._acls = before
+            raise ConfigError(f"users cannot be read: {self._path}: {error}") from None
         self._stamp = self._look()
-        return self.accounts
+        return accounts
 
     def load_if_changed(self) -> bool:
         """Whether another server of this machine, with the same folder, changed something."""
@@ -240,6 +247,8 @@ def _entries(policies: Iterable[PolicyInfo], policy_type: str) -> list[Entry]:
 def _entry(said: PolicyEntryInfo) -> Entry:
     actions = 0
     for action in said.actions:
+        if action not in ACTION_NAMES:
+            raise ConfigError(f"{printable(action)!r} is no action: {', '.join(ACTION_NAMES)} are")
         actions |= ACTION_NAMES[action]
     return Entry(
         parse_pattern(said.resource or ""),
