@@ -54,12 +54,16 @@ class Guarded:
 
 @contextlib.contextmanager
 def guarded_cluster(folder: Path, **settings: object) -> Iterator[Guarded]:
-    """Both of them, apart, with one `plain_acl.yml`."""
+    """Both of them, apart, with one `plain_acl.yml`. `settings` are for both, but for what a broker says as a
+    client (`tls.enable`, `tls.client.…`)."""
     folder.mkdir(parents=True, exist_ok=True)
     acl = folder / "plain_acl.yml"
     acl.write_text(PLAIN_ACL)
     common = {"aclEnable": "true", "aclConfigPath": acl, "listenPort": 0, **settings}
-    names = _properties(folder / "namesrv.conf", {**common, "kvConfigPath": folder / "ns" / "kvConfig.json"})
+    of_both = {
+        name: value for name, value in common.items() if not name.startswith(("tls.enable", "tls.client"))
+    }
+    names = _properties(folder / "namesrv.conf", {**of_both, "kvConfigPath": folder / "ns" / "kvConfig.json"})
     (folder / "ns").mkdir(exist_ok=True)
     broker = _properties(
         folder / "broker.conf",

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 
+from kourou.cli.exit_codes import as_table
 from kourou.cli.main import COMMANDS
 from kourou.cli.mqadmin import NOT_HERE, all_verbs
 
@@ -62,17 +63,7 @@ CSV cell is never a formula.
 END = """\
 ## Exit codes
 
-| code | meaning |
-|---|---|
-| 0 | done |
-| 1 | failed, or declined |
-| 2 | wrong usage or configuration; nothing was done |
-| 3 | no such topic, group, message or key |
-| 4 | denied |
-| 5 | no name server or broker could be reached |
-| 6 | a check found something wrong |
-| 74 | the disk failed |
-| 130 | interrupted |
+{codes}
 
 A failure is one line on stderr that names the value and the way out; no stack trace. `kourou check …
 --nagios` ends with the codes of Nagios instead.
@@ -90,7 +81,7 @@ def main() -> int:
 def page() -> str:
     parts = [INTRODUCTION.format(table=_table())]
     parts += [_section(name, command) for name, command in commands().items()]
-    return "\n".join([*parts, END])
+    return "\n".join([*parts, END.format(codes=as_table())])
 
 
 def commands() -> dict[str, click.Command]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+TOLD_SECONDS = 2.0
 
 
 def leave_console_running(data: Path) -> int:
@@ -15,7 +17,18 @@ def leave_console_running(data: Path) -> int:
         return 0
     print(f"\nThe console, over what is in {data}; Ctrl-C ends it.\n", flush=True)
     command = [str(Path(sys.executable).with_name("kourou")), "start", "--data", str(data)]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us ends the server as well
     with subprocess.Popen([*command, "--name-server-port", "0", "--port", "0"]) as server:
-        with contextlib.suppress(KeyboardInterrupt):  # the terminal has told the server, too
+        try:
             return server.wait()
+        except KeyboardInterrupt:
+            return _ended(server)
+
+
+def _ended(server: subprocess.Popen[bytes]) -> int:
+    """A terminal has told the server, too; somebody who only told us has not."""
+    try:
+        return server.wait(TOLD_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.terminate()
         return server.wait()

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         reply_to,
     )
     from kourou.errors import (
+        AddressTaken,
         Busy,
         ConfigError,
         ConnectionLost,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
         DiskFault,
         MissingExtra,
         MQError,
+        NoMaster,
         NotFound,
         ProtocolError,
         Refused,
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
     from kourou.protocol.bodies import MessageQueue
 
 __all__ = [
+    "AddressTaken",
     "App",
     "AsyncConsumer",
     "AsyncLitePullConsumer",
@@ -112,6 +115,7 @@ __all__ = [
     "Message",
     "MessageQueue",
     "MissingExtra",
+    "NoMaster",
     "NotFound",
     "Producer",
     "ProtocolError",
@@ -184,6 +188,7 @@ _HOMES = {
         "reply_to",
     ),
     "kourou.errors": (
+        "AddressTaken",
         "Busy",
         "ConfigError",
         "ConnectionLost",
@@ -193,6 +198,7 @@ _HOMES = {
         "DiskFault",
         "MQError",
         "MissingExtra",
+        "NoMaster",
         "NotFound",
         "ProtocolError",
         "Refused",

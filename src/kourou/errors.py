@@ -2,7 +2,8 @@
 
     MQError
      ├─ ConfigError            fix the option, the file or the call; nothing was started or sent
-     │   └─ MissingExtra       install the named extra
+     │   ├─ MissingExtra       install the named extra
+     │   └─ AddressTaken       another process listens there: stop it, or choose another address
      ├─ ProtocolError          the peer broke the format: hang up
      │   └─ DecompressionLimit   a body inflates beyond its bound
      ├─ Unreachable            try elsewhere, or later
@@ -10,6 +11,7 @@
      │   └─ ConnectionLost       likewise, because the connection broke while waiting
      ├─ Refused                the peer said no: `code`, `remark`
      │   ├─ NotFound             no such topic, key, group
+     │   │   └─ NoMaster           there is one, and nobody to write to: start its master, or wait
      │   ├─ Denied               no permission
      │   └─ Busy                 back-pressure: wait and retry
      └─ StoreError             a data folder cannot be used as asked
@@ -27,6 +29,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "AddressTaken",
     "Busy",
     "ConfigError",
     "ConnectionLost",
@@ -36,6 +39,7 @@ __all__ = [
     "DiskFault",
     "MQError",
     "MissingExtra",
+    "NoMaster",
     "NotFound",
     "ProtocolError",
     "Refused",
@@ -62,6 +66,12 @@ class ConfigError(MQError):
 
 class MissingExtra(ConfigError):
     """An optional dependency is needed; the message names the extra to install."""
+
+
+class AddressTaken(ConfigError):
+    """Another process listens on the address this one was to have; it may be gone soon."""
+
+    exit_code = 1  # as StoreLocked: a supervisor may try again, which it does not after a 2
 
 
 class ProtocolError(MQError):
@@ -107,6 +117,12 @@ class NotFound(Refused):
     """The thing asked for does not exist there."""
 
     exit_code = 3
+
+
+class NoMaster(NotFound):
+    """What was asked for may well exist, and no master that could tell or change it is known."""
+
+    exit_code = 5  # a script that takes "not there" for "already gone" must not take this for it
 
 
 class Denied(Refused):

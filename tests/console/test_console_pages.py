@@ -78,6 +78,19 @@ def test_a_page_comes_soon_and_whole(admin: Person, path: str, language: str) ->
     assert f'lang="{"zh-CN" if language == "zh" else "en"}"' in page.text
 
 
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("/topics/orders?tab=edit", "kourou topic create orders -r 4 -w 4 "),
+        ("/topics?everything=true", "kourou topic ls --all "),
+        ("/dead-letters/mailing", "kourou dlq resend mailing --all --skip-sent --yes "),
+        ("/dead-letters/mailing?key=mail-1", "kourou dlq resend mailing --key mail-1 --skip-sent --yes "),
+    ],
+)
+def test_the_line_to_type_does_what_the_page_shows(admin: Person, path: str, line: str) -> None:
+    assert line in admin.get(path).text
+
+
 def test_every_link_of_the_console_leads_to_a_page(admin: Person) -> None:
     seen: set[str] = set()
     for path in PAGES:

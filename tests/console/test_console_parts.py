@@ -24,7 +24,7 @@ from kourou.console.visit import link, own_path
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
 from kourou.doors.private_folder import PrivateFolder
-from kourou.errors import ConfigError, Corrupt, Denied, Unreachable
+from kourou.errors import AddressTaken, ConfigError, Corrupt, Denied
 from kourou.remoting.doorbell import Doorbell
 
 # ------------------------------------------------------------------------------------------ what is filled in
@@ -253,7 +253,7 @@ def test_a_doorbell_hands_over_its_socket_with_the_one_who_knocked() -> None:
         bell = Doorbell("127.0.0.1", 0)
         rung: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
         bell.on_first_knock(rung.set_result)
-        with pytest.raises(Unreachable, match="another process has it"):
+        with pytest.raises(AddressTaken, match="another process has it"):
             Doorbell("127.0.0.1", bell.port)
         _, writer = await asyncio.open_connection("127.0.0.1", bell.port)
         listening = await asyncio.wait_for(rung, 5)

@@ -52,7 +52,9 @@ def test_the_first_one_comes_in_with_the_printed_password_and_has_to_choose_anot
         assert page.url.path == "/password"
         for path in ("/", "/topics", "/users", "/api"):
             assert client.get(path).url.path == "/password", "nothing else before it is chosen"
-        assert client.get("/api/v1/topics").status_code == 403
+        refused = client.get("/api/v1/topics")
+        assert refused.status_code == 403
+        assert "choose one of your own at /password" in refused.json()["error"]["message"]
         token = csrf_in(page.text)
         for password, again in (
             ("short", "short"),

@@ -187,6 +187,8 @@ def test_a_group_is_looked_at_reset_and_skipped(program: Program) -> None:
         ("POST", "/dead-letters/mailing/resend", {}, 400, "nothing is chosen"),
         ("POST", "/transactions/none", {"outcome": "commit"}, 404, "none"),
         ("DELETE", "/timers/none", None, 404, "none"),
+        ("DELETE", "/topics/no-such-topic", None, 404, "no topic 'no-such-topic'"),
+        ("DELETE", "/groups/no-such-group", None, 404, "no group 'no-such-group'"),
     ],
 )
 def test_what_cannot_be_done_is_told_with_a_status_and_a_reason(
@@ -209,7 +211,9 @@ def test_a_body_that_is_no_json_object_is_told_so(program: Program, body: bytes)
 def test_without_a_token_nothing_is_told(console: Running) -> None:
     with console.client() as client:
         for path in ("/api/v1/topics", "/api/v1/openapi.json", "/api/v1/topics/orders/tail"):
-            assert client.get(path).status_code == 401
+            answer = client.get(path)
+            assert answer.status_code == 401
+            assert "you make one at /account" in answer.json()["error"]["message"]
 
 
 def test_every_operation_is_described_and_everything_described_is_there(program: Program) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import kourou
+from kourou.cli import exit_codes
 from kourou.cli.main import run
 from tests.interop import ours
 
@@ -137,3 +138,47 @@ def test_bad_input_gets_a_clear_word_and_the_right_code(
     assert says in printed.err
     assert len(printed.err.strip().splitlines()) <= 4
     assert "Traceback" not in printed.err
+
+
+# ------------------------------------------------------------------------- one table of exit codes for all
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topic create x",
+        "topic ls -o wide",
+        "group ls",
+        "group rm x --idempotent --yes",
+        "tx ls",
+        "timer ls",
+        "check lag --warn 5",
+    ],
+)
+def test_without_a_master_nothing_is_said_to_be_absent(
+    line: str, alone: ours.Part, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*line.split(), "-n", alone.address]) == exit_codes.UNREACHABLE
+    assert "no master is registered" in capsys.readouterr().err
+
+
+def test_the_doctor_says_once_that_there_is_no_broker(
+    alone: ours.Part, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["doctor", "-q", "-n", alone.address, "-o", "json"]) == exit_codes.CHECK_FAILED
+    troubles = [each for each in json.loads(capsys.readouterr().out) if each["verdict"] == "trouble"]
+    assert [(each["about"], each["do"]) for each in troubles] == [
+        ("brokers", f"start one with: kourou broker -n {alone.address}")
+    ]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ours.Part]:
+    """A name server nobody has registered at."""
+    with ours.name_server(tmp_path_factory.mktemp("alone")) as names:
+        yield names
+
+
+def test_the_page_for_operators_has_the_table() -> None:
+    page = Path(__file__).parents[2] / "docs" / "operations.md"
+    assert exit_codes.as_table() in page.read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 import time
@@ -146,6 +147,14 @@ def test_lag_is_the_truth(shell: Shell, broker: kourou.LocalBroker) -> None:
     assert (state["lag"], state["members"]) == (5, 0)
     shell("group lag nobody", code=3)
     assert "no group 'nobody'" in shell.err
+    with kourou.PullConsumer("laggards", "lagging", broker.name_server) as consumer:
+        while not consumer.receive(1, 5):
+            pass
+        eventually(lambda: sum(row["in_flight"] for row in shell.json("group lag laggards")) > 0)
+    left = shell.json("group lag laggards")
+    assert (sum(row["lag"] for row in left), sum(row["in_flight"] for row in left)) == (5, 0), (
+        "nobody is there"
+    )
 
 
 @pytest.mark.parametrize(
@@ -366,8 +375,14 @@ def test_dead_letters_are_seen_sent_again_exported_and_purged(
         shell(f"dlq resend givers-up --id {letters[1]['offset_id']} --yes")
         eventually(lambda: len(heard) == 1)
     assert (heard[0].body, heard[0].topic, heard[0].keys) == (b"body 1", "doomed", "key-1")
+    again = shell.json("dlq resend givers-up --all --dry-run")
+    assert [row["sent_before"] for row in again] == [False, True, False]
+    shell("dlq resend givers-up --all", code=2)
+    assert "3 dead letters of group 'givers-up'. 1 of them went there before" in shell.err
     before = sum(row["messages"] for row in shell.json("topic stats doomed"))
     shell("dlq resend givers-up --all --to topic --yes")
+    assert sum(row["messages"] for row in shell.json("topic stats doomed")) == before + 3
+    assert shell.json("dlq resend givers-up --all --to topic --skip-sent --yes") == []
     assert sum(row["messages"] for row in shell.json("topic stats doomed")) == before + 3
     shell("dlq purge givers-up --yes")
     assert shell.json("dlq ls") == []
@@ -447,9 +462,11 @@ def test_the_doctor_finds_what_is_wrong(shell: Shell, broker: kourou.LocalBroker
             each["verdict"] == "trouble" and each["about"] == "group at-odds" and each["do"]
             for each in findings
         ), findings
+        assert [each for each in findings if each["verdict"] != "ok" and not each["do"]] == []
+        assert re.search(r"\n\d+ troubles?, \d+ hints?\n", shell("doctor", code=6))
     assert any(each["about"].startswith("name server") and each["verdict"] == "ok" for each in findings)
     assert any(each["about"] == "clock of broker-a" and each["verdict"] == "ok" for each in findings)
-    shell("doctor -n 127.0.0.1:1", code=6)
+    assert shell("doctor -q -n 127.0.0.1:1", code=6).endswith("\n2 troubles, 0 hints\n")
 
 
 def test_top_tells_how_things_stand(shell: Shell) -> None:

@@ -326,3 +326,12 @@ def test_a_pull_consumer_filters_by_properties(form: Form) -> None:
             assert sorted(message.body for message in receive_all(consumer, 2)) == [b"150", b"200"]
         with pytest.raises(kourou.ConfigError, match="give one"):
             form.consumer("both", "bills", name_server=address, sql="a = 1", tags="a").__enter__()
+
+
+def test_a_broker_s_address_is_no_name_server_and_is_told_so() -> None:
+    with (
+        kourou.LocalBroker(memory=True) as broker,
+        kourou.Producer("shop", name_server=broker.address) as producer,
+        pytest.raises(kourou.Refused, match=f"{broker.address} is no name server"),
+    ):
+        producer.send(kourou.Message("orders", b"x"))

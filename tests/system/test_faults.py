@@ -250,7 +250,7 @@ def test_a_port_in_use_is_named(tmp_path: Path, what: str) -> None:
             }[what],
             folder=tmp_path,
         )
-    assert ended.returncode == 2
+    assert ended.returncode == 1, "as for a folder in use: it may be free again soon"
     assert_one_clear_line(ended.stderr, f"127.0.0.1:{port}", "already in use", "choose another one")
     assert not list(tmp_path.rglob("abort"))  # what was opened is closed again, in order
 

@@ -9,7 +9,7 @@ from kourou.admin.brokers import Runtime
 from kourou.admin.connection import Connection
 from kourou.client import operations
 from kourou.client.routes import MASTER
-from kourou.errors import NotFound
+from kourou.errors import NoMaster, NotFound
 from kourou.protocol.bodies import ClusterInfo
 from kourou.protocol.codes import ResponseCode
 
@@ -57,12 +57,12 @@ def nodes(connection: Connection, cluster: str | None = None) -> list[Node]:
 
 
 def masters(connection: Connection, cluster: str | None = None) -> list[Node]:
-    """The brokers one can write to; raises NotFound when there is none."""
+    """The brokers one can write to; raises NoMaster when there is none."""
     found = [node for node in nodes(connection, cluster) if node.is_master]
     if not found:
         asked = ", ".join(connection.name_servers.addresses)
         where = "" if cluster is None else f" of cluster '{cluster}'"
-        raise NotFound(
+        raise NoMaster(
             ResponseCode.BROKER_NOT_EXIST,
             f"no master{where} is registered at {asked}; start a broker, and wait until it is",
         )

@@ -4,20 +4,25 @@ A dead letter lies in the topic `%DLQ%group` of the broker that had it. It says 
 (`RETRY_TOPIC`, or `DLQ_ORIGIN_TOPIC`), and the id of the message it was first. Sent again, it goes by default
 to the group that gave it up and to nobody else, by way of the group's retry topic; `to="topic"` sends it to
 its first topic, where every group gets it once more.
+
+A dead letter is sent again under an id made of its place, the same each time: so the key index of the brokers
+tells whether it was sent there before, and a handler that is idempotent by message id handles it once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Literal
 
 from kourou.admin import messages, topics
 from kourou.admin.connection import Connection
 from kourou.client import settings
 from kourou.errors import ConfigError, MQError, NotFound
-from kourou.message import KEYS, TAGS, Message, ReceivedMessage
+from kourou.message import KEYS, TAGS, UNIQUE_KEY, Message, ReceivedMessage
 from kourou.protocol.codes import ResponseCode
+from kourou.protocol.message_id import UniqueIds
 from kourou.protocol.names import DEAD_LETTER_PREFIX, dead_letter_topic, retry_topic
 
 RETRY_TOPIC = "RETRY_TOPIC"
@@ -28,12 +33,14 @@ RESENT_FROM = "DLQ_RESENT_FROM"
 """Says of a message that was sent again which dead letter it was: an offset id."""
 
 COUNT_MAX = 1_000_000
+ASKED_ABOUT_MAX = 1_000
+"""Of so many letters the brokers are asked whether they were sent again before: one request each."""
 
 To = Literal["group", "topic"]
 
 _BROKERS_OWN = frozenset(
     {
-        "UNIQ_KEY",
+        UNIQUE_KEY,
         "MSG_REGION",
         "TRACE_ON",
         "CLUSTER",
@@ -87,6 +94,8 @@ class Resent:
     """Where it goes."""
     status: str
     error: str | None = None
+    sent_before: bool | None = None
+    """Whether it had been sent there before; None where nobody was asked."""
 
 
 def all_groups(connection: Connection) -> list[DeadLetters]:
@@ -175,6 +184,27 @@ def first_id(letter: ReceivedMessage) -> str:
     return table.get(ORIGIN_ID) or table.get(ORIGIN_DLQ_ID) or letter.offset_id
 
 
+def sent_before(
+    connection: Connection, group: str, chosen: Collection[ReceivedMessage], to: To = "group"
+) -> frozenset[str] | None:
+    """The offset ids of those that were sent there before, as far as the brokers still know.
+
+    None when there are too many to ask about (`ASKED_ABOUT_MAX`). What `kourou dlq resend` of an earlier
+    release sent, or a message whose time was over, is not found.
+    """
+    if len(chosen) > ASKED_ABOUT_MAX:
+        return None
+
+    def is_there(letter: ReceivedMessage) -> bool:
+        target = _target(group, letter, to)
+        try:
+            return target is not None and bool(messages.by_id(connection, resent_id(letter), target))
+        except NotFound:
+            return False
+
+    return frozenset(letter.offset_id for letter, was in connection.all(chosen, is_there) if was)
+
+
 def resend(
     connection: Connection,
     group: str,
@@ -182,8 +212,19 @@ def resend(
     *,
     to: To = "group",
     dry_run: bool = False,
+    before: frozenset[str] | None = None,
 ) -> Iterator[Resent]:
-    """Send dead letters again, one by one, each told as it is done; one that fails does not stop the rest."""
+    """Send dead letters again, one by one, each told as it is done; one that fails does not stop the rest.
+
+    `before` is what `sent_before` found; it is only passed on to what is told.
+    """
+    for told in _resend(connection, group, chosen, to, dry_run):
+        yield told if before is None else replace(told, sent_before=told.dead_letter in before)
+
+
+def _resend(
+    connection: Connection, group: str, chosen: Iterable[ReceivedMessage], to: To, dry_run: bool
+) -> Iterator[Resent]:
     from kourou.client import Producer
 
     if dry_run:
@@ -220,6 +261,7 @@ def again(letter: ReceivedMessage, target: str) -> Message:
     """The message a dead letter becomes: its body and the user's properties, and a word of where it was."""
     kept = {name: value for name, value in letter.properties.items() if name not in _BROKERS_OWN and value}
     kept[RESENT_FROM] = letter.offset_id
+    kept[UNIQUE_KEY] = resent_id(letter)
     topic = first_topic(letter)
     if target.startswith("%RETRY%"):
         if topic is not None:
@@ -228,6 +270,14 @@ def again(letter: ReceivedMessage, target: str) -> Message:
         kept.pop(RETRY_TOPIC, None)
         kept.pop(ORIGIN_ID, None)
     return Message(target, letter.body, tags=letter.tags, keys=letter.keys, properties=kept, flag=letter.flag)
+
+
+def resent_id(letter: ReceivedMessage) -> str:
+    """The unique id a dead letter is sent again with: of a producer that only ever sends this one."""
+    digest = blake2b(letter.offset_id.encode(), digest_size=10).digest()
+    address, process_id, instance = digest[:4], digest[4:6], digest[6:]
+    ids = UniqueIds(address, int.from_bytes(process_id, "big"), int.from_bytes(instance, "big"))
+    return ids.next(letter.stored_at_ms)
 
 
 def purge(connection: Connection, group: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from msgspec import UNSET
@@ -113,6 +113,7 @@ class QueueLag:
     pull_offset: int
     lag: int
     in_flight: int
+    """Pulled by a member and not done; none where no member is connected."""
     last_consumed_ms: int
     """When the last message it is done with was stored; 0 when there is none."""
     client_id: str | None = None
@@ -394,12 +395,24 @@ def lag(connection: Connection, group: str, topic: str | None = None, *, owners:
     ]
     if not queues:
         show(connection, group)  # raises when there is no such group at all
+    if any(queue.in_flight for queue in queues) and _is_deserted(connection, group):
+        queues = [replace(queue, in_flight=0) for queue in queues]
     return Lag(
         group=group,
         queues=tuple(sorted(queues, key=lambda each: (each.topic, each.broker, each.queue_id))),
         tps=sum(stats.consume_tps for _, stats in found),
         missing=tuple(f"{outcome.of.broker}: {outcome.error}" for outcome in failed),
     )
+
+
+def _is_deserted(connection: Connection, group: str) -> bool:
+    """Whether nobody is there who could be at work on what was pulled: it comes again to whoever is next."""
+    try:
+        return not members(connection, group).members
+    except NotFound:
+        return True
+    except MQError:  # nobody could say
+        return False
 
 
 def _owners(connection: Connection, group: str) -> dict[tuple[str, str, int], str]:

@@ -19,7 +19,8 @@ import click
 
 from kourou.cli.changing import DURATION
 from kourou.cli.connection import client_access, cluster_at, name_server_option
-from kourou.cli.output import Row, format_option, note, show
+from kourou.cli.exit_codes import FAILED
+from kourou.cli.output import Row, counted, format_option, note, show
 from kourou.errors import MQError
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ def bench(
         rows.append(read.row(size, max(read.last - read.first, 0.001)))
     show(rows, COLUMNS, output, ("failed",))
     if sent.failed:
-        note(f"{sent.failed} messages were not sent")
-    return 1 if sent.failed else 0
+        note(f"{counted(sent.failed, 'message')} not sent")
+    return FAILED if sent.failed else 0
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,7 @@ async def _read(
                 give_up = give_up or time.perf_counter() + DRAIN_SECONDS_MAX
                 if time.perf_counter() > give_up:
                     missing = len(sent.latencies_ms) - len(read.latencies_ms)
-                    note(f"{missing} messages did not come back in time")
+                    note(f"{counted(missing, 'message')} did not come back in time")
                     return
 
 

@@ -15,8 +15,9 @@ from kourou.cli.broker_switching import drain, promote, replicas
 from kourou.cli.changing import change_options
 from kourou.cli.configuration import configured
 from kourou.cli.connection import cluster_at, name_server_option
+from kourou.cli.exit_codes import UNREACHABLE
 from kourou.cli.output import Row, confirmed, format_option, note, show
-from kourou.cli.serving import LEVELS, log_to_stderr, serve
+from kourou.cli.serving import log_options, log_to_stderr, serve
 from kourou.errors import ConfigError, MQError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ LIST_WIDE = ("put_today", "got_today", "timers_waiting", "page_cache_wait_ms", "
 @click.option("--port", type=click.IntRange(0, 65535), help="listenPort, whatever the file says.")
 @click.option("--data", type=click.Path(), help="storePathRootDir, whatever the file says.")
 @click.option("--insecure", is_flag=True, help="Allow an address that other machines can reach.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+@log_options("info")
 @click.pass_context
 def broker(
     ctx: click.Context,
@@ -135,7 +136,7 @@ def list_brokers(cluster: str | None, name_server: str, output: str) -> int:
     for each in found:
         if each.error is not None:
             note(each.error)
-    return 5 if any(each.error is not None for each in found) else 0
+    return UNREACHABLE if any(each.error is not None for each in found) else 0
 
 
 def _state_row(state: NodeState) -> Row:

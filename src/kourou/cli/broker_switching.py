@@ -9,7 +9,8 @@ import click
 
 from kourou.cli.changing import change_options
 from kourou.cli.connection import cluster_at, name_server_option
-from kourou.cli.output import Row, as_text, format_option, is_terminal, note, show
+from kourou.cli.exit_codes import CHECK_FAILED
+from kourou.cli.output import Row, as_text, counted, format_option, is_terminal, note, show
 from kourou.errors import MQError
 
 if TYPE_CHECKING:
@@ -18,13 +19,12 @@ if TYPE_CHECKING:
     from kourou.admin.draining import DrainPlan, Step
 
 LOOK_SECONDS = 1.0
-NOT_DONE = 6
 
 
 class NotDrained(MQError):
     """Something is left, and nobody said that it may be."""
 
-    exit_code = NOT_DONE
+    exit_code = CHECK_FAILED
 
 
 @click.command()
@@ -87,9 +87,8 @@ def _show_plan(planned: DrainPlan) -> None:
     from kourou.admin import draining
 
     node = planned.node
-    click.echo(
-        f"broker {node.broker} at {node.address}, cluster {node.cluster}: {len(planned.topics)} topics"
-    )
+    count = counted(len(planned.topics), "topic")
+    click.echo(f"broker {node.broker} at {node.address}, cluster {node.cluster}: {count}")
     click.echo(f"  writable nowhere else: {', '.join(planned.only_here) or 'none'}")
     click.echo(f"  left to consume:       {draining.described(planned.left)}")
     if planned.replicas:

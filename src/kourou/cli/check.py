@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 import click
 
 from kourou.cli.connection import cluster_at, name_server_option
-from kourou.cli.output import as_text
+from kourou.cli.exit_codes import CHECK_FAILED
+from kourou.cli.output import as_text, counted
 from kourou.errors import MQError
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
-CHECK_FAILED = 6
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -108,11 +108,12 @@ def lag(
         worst = max(worst, verdict)
         if verdict != OK:
             missing = f", not asked: {'; '.join(each.missing)}" if each.missing else ""
-            said.append(f"group {name} is {each.total} messages ({behind:.0f} s) behind{missing}")
+            said.append(f"group {name} is {counted(each.total, 'message')} ({behind:.0f} s) behind{missing}")
         figures.append(f"'{name}'={each.total};{warn or ''};{crit or ''};0")
     text = (
         "; ".join(said)
-        or f"{len(found)} groups keep up, {sum(each.total for _, each in found)} messages behind"
+        or f"{counted(len(found), 'group')}, none too far behind: "
+        f"{counted(sum(each.total for _, each in found), 'message')} in all"
     )
     return _told("LAG", nagios, worst, text, " ".join(figures))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kourou.cli.connection import client_access, name_server_option
-from kourou.cli.serving import LEVELS, log_to_stderr, serve
+from kourou.cli.serving import log_options, log_to_stderr, serve
 from kourou.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ DEFAULT_PORT = 8080
     metavar="USER",
     help="Print a one-time password for USER and exit; the console must be stopped.",
 )
-@click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
+@log_options("warning")
 @name_server_option
 def console(
     data: str,

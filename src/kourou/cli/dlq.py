@@ -11,8 +11,9 @@ import click
 
 from kourou.cli.changing import MOMENT, change_options, ms_of
 from kourou.cli.connection import cluster_at, name_server_option
+from kourou.cli.exit_codes import FAILED
 from kourou.cli.message import FOUND_WIDE, found_row
-from kourou.cli.output import Row, as_json, confirmed, format_option, note, progress, show
+from kourou.cli.output import Row, as_json, confirmed, counted, format_option, note, progress, show
 from kourou.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ LETTER_COLUMNS = (
     "keys",
     "body",
 )
-RESENT_COLUMNS = ("dead_letter", "topic", "status", "error")
+RESENT_COLUMNS = ("dead_letter", "topic", "status", "sent_before", "error")
 
 
 @click.group()
@@ -136,6 +137,7 @@ def _row(letter: ReceivedMessage, output: str) -> Row:
     show_default=True,
     help="To the group that gave them up alone, or to their first topic, where every group gets them.",
 )
+@click.option("--skip-sent", is_flag=True, help="Leave out those that were sent there before.")
 @change_options
 @name_server_option
 @format_option
@@ -150,12 +152,18 @@ def resend(
     contains: str | None,
     everything: bool,
     to: Literal["group", "topic"],
+    skip_sent: bool,
     dry_run: bool,
     yes: bool,
     name_server: str,
     output: str,
 ) -> int:
-    """Send dead letters of GROUP again. They stay where they are, too, until their time is over."""
+    """Send dead letters of GROUP again. They stay where they are, too, until their time is over.
+
+    So the same letters can be sent twice, and would come twice. Those that were sent there before are told,
+    as far as the brokers' index reaches, and --skip-sent leaves them out; `kourou pipeline redrive` keeps a
+    record of its own and never sends one twice.
+    """
     from kourou.admin import dlq as dead_letters
 
     chosen = (ids, topic, key, tags, since, until, contains)
@@ -165,15 +173,29 @@ def resend(
         )
     with cluster_at(name_server) as connection:
         letters = dead_letters.letters(connection, group, _wanted(*chosen))
+        before = dead_letters.sent_before(connection, group, letters, to)
+        if skip_sent and before is None:
+            raise ConfigError(
+                f"{len(letters)} dead letters are too many to ask of each whether it was sent before: choose "
+                f"up to {dead_letters.ASKED_ABOUT_MAX}, or use kourou pipeline redrive"
+            )
+        if skip_sent:
+            letters = [each for each in letters if each.offset_id not in (before or ())]
         if not dry_run and letters:
             target = "that group" if to == "group" else "their first topic"
-            confirmed(f"{len(letters)} dead letters of group '{group}' are sent again to {target}.", yes)
+            confirmed(
+                f"To be sent again to {target}: {counted(len(letters), 'dead letter')} of group '{group}'."
+                f"{_twice(letters, before)}",
+                yes,
+            )
         failed = 0
 
         def rows() -> Iterator[Row]:
             nonlocal failed
             with progress(len(letters)) as told:
-                for sent in dead_letters.resend(connection, group, letters, to=to, dry_run=dry_run):
+                for sent in dead_letters.resend(
+                    connection, group, letters, to=to, dry_run=dry_run, before=before
+                ):
                     failed += sent.error is not None
                     told()
                     yield asdict(sent)
@@ -183,7 +205,14 @@ def resend(
         note("nothing was sent")
     elif failed:
         note(f"{failed} of {len(letters)} were not sent")
-    return 1 if failed else 0
+    return FAILED if failed else 0
+
+
+def _twice(letters: list[ReceivedMessage], before: frozenset[str] | None) -> str:
+    if before is None:
+        return " Whether some were sent there before was not asked: there are too many."
+    count = sum(letter.offset_id in before for letter in letters)
+    return f" {count} of them went there before, and would come twice: see --skip-sent." if count else ""
 
 
 @dlq.command()
@@ -209,7 +238,7 @@ def purge(group: str, dry_run: bool, yes: bool, name_server: str, output: str) -
         if dry_run:
             note("nothing was changed")
             return
-        confirmed(f"{count} dead letters of group '{group}' go.", yes)
+        confirmed(f"{counted(count, 'dead letter')} of group '{group}' to be let go.", yes)
         dead_letters.purge(connection, group)
 
 
@@ -250,4 +279,4 @@ def export(
         raise ConfigError(f"'{file}' is there already: choose another name, or --force") from None
     except OSError as error:
         raise ConfigError(f"'{file}' cannot be written: {error.strerror}") from None
-    note(f"{len(letters)} dead letters of group '{group}' are in {file}")
+    note(f"{counted(len(letters), 'dead letter')} of group '{group}' in {file}")

@@ -11,30 +11,36 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from kourou.cli.connection import cluster_at, name_server_option
-from kourou.cli.output import format_option, show
-from kourou.errors import MQError
+from kourou.cli.exit_codes import CHECK_FAILED
+from kourou.cli.output import counted, format_option, show
+from kourou.errors import Denied, MQError, NoMaster, Unreachable
 
 if TYPE_CHECKING:
     from kourou.admin import Connection
     from kourou.admin.cluster import NodeState
+    from kourou.admin.groups import GroupState
 
-CHECK_FAILED = 6
 FILES_WANTED = 10_000
 CLOCK_SECONDS_MAX = 5.0
 DISK_WARNING, DISK_TROUBLE = 0.75, 0.90
 BEHIND_BYTES_MAX = 16 * 1024 * 1024
+
+_START_A_MASTER = "start its master; with elections, see who may lead: kourou broker replicas"
 
 Verdict = Literal["ok", "hint", "trouble"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one look found."""
+    """What one look found. Whatever is not well comes with what to do about it."""
 
     verdict: Verdict
     about: str
     what: str
     do: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.verdict == "ok" or self.do, f"nobody would know what to do about {self.what!r}"
 
 
 @click.command()
@@ -43,13 +49,16 @@ class Finding:
 @format_option
 def doctor(quiet: bool, name_server: str, output: str) -> int:
     """Check addresses, ports, clocks, disks, limits, routes and subscriptions; say what to do."""
-    findings = []
+    findings: list[Finding] = []
     with cluster_at(name_server) as connection:
         for examine in EXAMINATIONS:
             try:
-                findings += list(examine(connection))
+                findings.extend(examine(connection))  # what it found before it failed is kept
+            except NoMaster:
+                continue  # the look at brokers said so
             except MQError as error:
-                findings.append(Finding("trouble", examine.__name__.strip("_"), str(error)))
+                about = examine.__name__.strip("_").replace("_", " ")
+                findings.append(Finding("trouble", about, str(error), _way_out(error)))
                 if examine is _name_servers:
                     break
     listed = [each for each in findings if not quiet or each.verdict != "ok"]
@@ -57,8 +66,18 @@ def doctor(quiet: bool, name_server: str, output: str) -> int:
     troubles = sum(each.verdict == "trouble" for each in findings)
     if output in ("table", "wide"):
         hints = sum(each.verdict == "hint" for each in findings)
-        click.echo(f"\n{troubles} troubles, {hints} hints" if troubles or hints else "\nAll is well.")
+        said = f"{counted(troubles, 'trouble')}, {counted(hints, 'hint')}"
+        click.echo(f"\n{said}" if troubles or hints else "\nAll is well.")
     return CHECK_FAILED if troubles else 0
+
+
+def _way_out(error: MQError) -> str:
+    """What to do when it could not even be looked at."""
+    if isinstance(error, Denied):
+        return "look as somebody who may: KOUROU_ACCESS_KEY and KOUROU_SECRET_KEY, or --context"
+    if isinstance(error, Unreachable):
+        return "see whether it runs there, and whether this machine reaches it; then look again"
+    return "see the log of the server that said so"
 
 
 def _this_machine(connection: Connection) -> Iterator[Finding]:
@@ -81,7 +100,10 @@ def _this_machine(connection: Connection) -> Iterator[Finding]:
 
         for name, hint in misspelt(os.environ):
             yield Finding(
-                "trouble", "this machine", f"the environment variable {name} means nothing{hint}", ""
+                "trouble",
+                "this machine",
+                f"the environment variable {name} means nothing{hint}",
+                "servers do not start with it: correct it, or unset it",
             )
 
 
@@ -100,7 +122,7 @@ def _name_servers(connection: Connection) -> Iterator[Finding]:
                 "start it, or take it out of -n, NAMESRV_ADDR and namesrvAddr of the brokers",
             )
     if not any(each.is_up for each in states):
-        raise MQError("no name server answers, so nothing else can be looked at")
+        raise Unreachable("none answers, so nothing else can be looked at")
     if len(states) == 1:
         yield Finding(
             "hint", "name servers", "there is only one", "two keep clients going while one restarts"
@@ -123,7 +145,7 @@ def _brokers(connection: Connection) -> Iterator[Finding]:
     for broker in {state.node.broker for state in states}:
         if not any(state.node.broker == broker and state.node.is_master for state in states):
             yield Finding(
-                "trouble", f"broker {broker}", "has no master: nobody can write to it", "start its master"
+                "trouble", f"broker {broker}", "has no master: nobody can write to it", _START_A_MASTER
             )
 
 
@@ -144,18 +166,25 @@ def _broker(connection: Connection, state: NodeState) -> Iterator[Finding]:
             "trouble" if runtime.disk_ratio >= DISK_TROUBLE else "hint",
             about,
             f"its disk is {runtime.disk_ratio * 100:.0f} % full",
-            f"make room, or keep less: kourou broker config set {node.broker} fileReservedTime=48",
+            "give it a larger disk, or let messages go sooner (they are gone then): "
+            f"kourou broker config set {node.broker} fileReservedTime=48",
         )
     if runtime.dispatch_behind_bytes > BEHIND_BYTES_MAX:
         yield Finding(
-            "hint", about, f"{runtime.dispatch_behind_bytes} bytes are stored and not yet to be read", ""
+            "hint",
+            about,
+            f"{runtime.dispatch_behind_bytes} bytes are stored and not yet to be read",
+            "wait until it has caught up; if the figure grows, its disk or processor is too slow",
         )
     if not runtime.is_active:
-        yield Finding("trouble", about, "is not active", "see its log")
+        yield Finding("trouble", about, "is not active", "see its log: it says what it waits for")
     different = runtime.table.get("groupsWithDifferentSubscriptions", "0")
     if different not in ("", "0"):
         yield Finding(
-            "trouble", about, f"{different} groups have members that want different things", "see below"
+            "trouble",
+            about,
+            f"groups with members that want different things: {different}",
+            "see the lines of these groups, and give all members of a group the same subscriptions",
         )
     yield from _fast_port(connection, node.address, about)
 
@@ -179,7 +208,7 @@ def _fast_port(connection: Connection, address: str, about: str) -> Iterator[Fin
             "hint",
             about,
             f"its fast port {port - 2} does not answer",
-            "clients with vipChannelEnabled use it",
+            "open it to clients that set vipChannelEnabled; others do not need it",
         )
 
 
@@ -216,7 +245,10 @@ def _topics(connection: Connection) -> Iterator[Finding]:
             )
         if topic.perm & 6 != 6:
             yield Finding(
-                "hint", f"topic {topic.name}", f"its permission is {topic.perm}: not read and written", ""
+                "hint",
+                f"topic {topic.name}",
+                f"its permission is {topic.perm}: it is not both read and written",
+                f"if that is not meant: kourou topic perm {topic.name} 6",
             )
     routed = set(topics.names(connection, everything=True))
     for topic in found:
@@ -227,7 +259,7 @@ def _topics(connection: Connection) -> Iterator[Finding]:
                 "its brokers have it, and no name server tells of it",
                 "brokers register every 30 s; if it stays so, see whether they reach every name server",
             )
-    yield Finding("ok", "topics", f"{len(found)} topics looked at")
+    yield Finding("ok", "topics", f"{counted(len(found), 'topic')} looked at")
 
 
 def _groups(connection: Connection) -> Iterator[Finding]:
@@ -246,12 +278,23 @@ def _groups(connection: Connection) -> Iterator[Finding]:
             yield Finding(
                 "hint",
                 f"group {state.group}",
-                f"{state.lag} messages wait, and nobody is connected",
-                f"start a consumer, or forget it: kourou group skip {state.group} -t TOPIC",
+                f"{counted(state.lag, 'message')} behind, and nobody is connected",
+                "start its consumers; if nobody wants these messages any more, what would never be read is "
+                f"shown by: kourou group skip {state.group} -t {_topic_of(state)} --dry-run",
             )
         if state.error is not None:
-            yield Finding("trouble", f"group {state.group}", state.error)
-    yield Finding("ok", "groups", f"{len(states)} groups looked at")
+            yield Finding(
+                "trouble",
+                f"group {state.group}",
+                state.error,
+                f"see whether its brokers answer: kourou broker ls; then: kourou group show {state.group}",
+            )
+    yield Finding("ok", "groups", f"{counted(len(states), 'group')} looked at")
+
+
+def _topic_of(state: GroupState) -> str:
+    first = [topic for topic in state.topics if not topic.startswith("%")]
+    return first[0] if len(first) == 1 else "TOPIC"
 
 
 def _dead_letters(connection: Connection) -> Iterator[Finding]:
@@ -262,8 +305,9 @@ def _dead_letters(connection: Connection) -> Iterator[Finding]:
             yield Finding(
                 "hint",
                 f"group {each.group}",
-                f"has {each.messages} dead letters",
-                f"look: kourou dlq show {each.group}",
+                f"has {counted(each.messages, 'dead letter')}",
+                f"see why they failed: kourou dlq show {each.group}; when that is mended: "
+                f"kourou dlq resend {each.group} --all --dry-run",
             )
 
 

@@ -10,13 +10,13 @@ import click
 
 from kourou.cli.changing import MOMENT, change_options
 from kourou.cli.connection import cluster_at, name_server_option
-from kourou.cli.output import Row, as_text, confirmed, format_option, note, progress, show
+from kourou.cli.exit_codes import UNREACHABLE
+from kourou.cli.output import Row, as_text, confirmed, counted, format_option, note, progress, show
 
 if TYPE_CHECKING:
     from kourou.admin.groups import GroupState
     from kourou.admin.offsets import QueueMove, Where
 
-UNREACHABLE = 5
 STATE_COLUMNS = ("group", "members", "consume_type", "message_model", "tps", "lag")
 LAG_COLUMNS = (
     "topic",
@@ -327,7 +327,7 @@ def reset(
         confirmed(_meaning(moves), yes)
         with progress(len(moves)) as told:
             offsets.apply(connection, moves, told)
-    note(f"group '{name}' goes on there in {len(moves)} queues of '{topic}'")
+    note(f"group '{name}' goes on there in {counted(len(moves), 'queue')} of '{topic}'")
 
 
 def _where(to_time: datetime | None, to_offset: int | None, earliest: bool, latest: bool) -> Where:
@@ -356,7 +356,7 @@ def _show_moves(moves: list[QueueMove], output: str) -> None:
 
 def _meaning(moves: list[QueueMove]) -> str:
     again, skipped = sum(move.again for move in moves), sum(move.skipped for move in moves)
-    return f"{again} messages are read again, {skipped} are never read."
+    return f"{counted(again, 'message')} to read again, {skipped} never to be read."
 
 
 @group.command()
@@ -424,13 +424,13 @@ def rm(
 ) -> None:
     """Delete the group NAME, with its retries and dead letters."""
     from kourou.admin import groups, topics
-    from kourou.errors import NotFound
+    from kourou.errors import NoMaster, NotFound
 
     with cluster_at(name_server) as connection:
         try:
             groups.show(connection, name)
-        except NotFound:
-            if not idempotent:
+        except NotFound as error:
+            if not idempotent or isinstance(error, NoMaster):
                 raise
             note(f"there is no group '{name}'")
             return
@@ -440,7 +440,7 @@ def rm(
         if dry_run:
             note("nothing was changed")
             return
-        online = f" {state.members} members are connected." if state.members else ""
+        online = f" It has {counted(state.members, 'member')}." if state.members else ""
         confirmed(f"Group '{name}', its retries and its dead letters go.{online}", yes)
         groups.delete(
             connection, name, topics.targets(connection, cluster, broker), keep_offsets=keep_offsets

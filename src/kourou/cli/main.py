@@ -1,10 +1,7 @@
 """The `kourou` command. Parses and prints; decides nothing.
 
 Subcommands are imported when they are called, so that `kourou --help` does not pay for a broker. Every
-foreseen error becomes one line on stderr and its exit code:
-
-    0 ok · 1 failure · 2 usage or configuration · 3 not found · 4 denied · 5 unreachable · 6 check failed
-    74 disk fault
+foreseen error becomes one line on stderr and its code of `exit_codes`.
 """
 
 from __future__ import annotations
@@ -14,12 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kourou import __version__
+from kourou.cli.exit_codes import FAILED, INTERRUPTED, USAGE
 from kourou.errors import MQError
 
 if TYPE_CHECKING:
     import click
-
-INTERRUPTED = 130
 
 COMMANDS = {
     "start": ("kourou.cli.start", "start", "Run a name server and a broker in this process."),
@@ -64,7 +60,7 @@ def main() -> None:
         import rich  # noqa: F401
     except ImportError:
         print("kourou: the command line needs an extra: pip install 'kourou[server]'", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(USAGE)
     sys.exit(run(sys.argv[1:]))
 
 
@@ -89,11 +85,11 @@ def run(arguments: list[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone, and so does the interpreter's last flush
-        return 1
+        return FAILED
     except OSError as error:
         what = error.strerror or str(error)
         _complain(f"{error.filename}: {what}" if error.filename else what)
-        return 1
+        return FAILED
 
 
 def _complain(what: str) -> None:

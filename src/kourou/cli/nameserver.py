@@ -11,8 +11,9 @@ import click
 from kourou.cli.changing import change_options
 from kourou.cli.configuration import configured
 from kourou.cli.connection import cluster_at, name_server_option
+from kourou.cli.exit_codes import UNREACHABLE
 from kourou.cli.output import Row, confirmed, format_option, note, show
-from kourou.cli.serving import LEVELS, log_to_stderr, serve
+from kourou.cli.serving import log_options, log_to_stderr, serve
 from kourou.errors import ConfigError
 
 
@@ -27,7 +28,7 @@ from kourou.errors import ConfigError
     "--address-server", metavar="HOST:PORT", help="Serve the address list there, at /rocketmq/nsaddr (HTTP)."
 )
 @click.option("--insecure", is_flag=True, help="Allow an address that other machines can reach.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+@log_options("info")
 @click.pass_context
 def nameserver(
     ctx: click.Context,
@@ -82,7 +83,7 @@ def list_name_servers(name_server: str, output: str) -> int:
         for each in found
     ]
     show(rows, ("address", "state"), output, ("error",))
-    return 0 if all(each.is_up for each in found) else 5
+    return 0 if all(each.is_up for each in found) else UNREACHABLE
 
 
 @nameserver.group("config")

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import click
 
+from kourou.cli.exit_codes import FAILED
+
 FORMATS = ("table", "wide", "json", "jsonl", "csv")
 
 Row = Mapping[str, object]
@@ -104,6 +106,11 @@ def _cell(value: object) -> object:
     return value
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 message`, `2 messages`: for nouns that only take an s."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def is_terminal() -> bool:
     return sys.stdout.isatty()
 
@@ -116,7 +123,7 @@ def confirmed(what: str, yes: bool) -> None:
         raise click.UsageError(f"{what} There is nobody to ask: say --yes to do it, --dry-run to only look.")
     if not click.confirm(f"{what} Do it?", err=True):
         note("nothing was changed")
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(FAILED)
 
 
 def note(what: str) -> None:

@@ -11,7 +11,7 @@ import time
 
 import click
 
-from kourou.cli.serving import LEVELS, log_to_stderr, serve
+from kourou.cli.serving import log_options, log_to_stderr, serve
 from kourou.client.app import App
 from kourou.doors.files import RealFiles
 from kourou.errors import ConfigError
@@ -26,7 +26,7 @@ STOP_SECONDS_MAX = 15.0
     "-n", "--name-server", help="host:port, several separated by ';'.  [default: what the App says]"
 )
 @click.option("--reload", is_flag=True, help="Start anew when a .py file below the current folder changes.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+@log_options("info")
 def run(target: str, name_server: str | None, reload: bool, log_level: str) -> int:
     """Run the handlers of an App until Ctrl-C."""
     if reload:

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar
+
+import click
 
 from kourou.errors import MQError
 
 logger = logging.getLogger("kourou")
 
 LEVELS = ("debug", "info", "warning", "error")
+_FORMAT = "kourou.log_format"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Served(Protocol):
@@ -113,10 +120,48 @@ class _Lines(logging.Formatter):
 _NO_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 
 
+class _Objects(logging.Formatter):
+    """One JSON object per event, for machines that collect them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info is not None:
+            event["exception"] = self.formatException(record.exc_info)
+        return json.dumps(event, ensure_ascii=False)
+
+
+def log_options(level: str) -> Callable[[Command], Command]:
+    """What a command logs, `level` and above unless it is told otherwise, and in which form."""
+
+    def add(command: Command) -> Command:
+        chosen = click.option("--log-level", type=click.Choice(LEVELS), default=level, show_default=True)
+        form = click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            expose_value=False,
+            callback=lambda context, _, value: context.meta.update({_FORMAT: value}),
+            help="Lines for people, or one JSON object an event.",
+        )
+        return chosen(form(command))
+
+    return add
+
+
 def log_to_stderr(level: str) -> None:
-    """All logs of this process go to stderr."""
+    """All logs of this process go to stderr, in the form that was asked for."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    context = click.get_current_context(silent=True)
+    if context is not None and context.meta.get(_FORMAT) == "json":
+        handler.setFormatter(_Objects())
+    else:
+        handler.setFormatter(_Lines("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -9,7 +9,7 @@ import click
 
 from kourou.cli.configuration import configured
 from kourou.cli.console import WithConsole, first_words
-from kourou.cli.serving import LEVELS, log_to_stderr, serve
+from kourou.cli.serving import log_options, log_to_stderr, serve
 from kourou.errors import MQError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-console", is_flag=True, help="Without the web console.")
 @click.option("--sync-flush", is_flag=True, help="Acknowledge a message when it is on the disk.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
+@log_options("warning")
 def start(
     data: str,
     path: str | None,

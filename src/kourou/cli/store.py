@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kourou.cli.exit_codes import CHECK_FAILED
 from kourou.cli.output import Row, as_json, as_text, format_option, show
 from kourou.errors import MQError
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from kourou.store.config import StoreConfig
     from kourou.store.findings import Report
 
-CHECK_FAILED = 6
 FINDING_COLUMNS = ("severity", "file", "offset", "what", "meaning", "repair")
 RECORD_COLUMNS = (
     "place",

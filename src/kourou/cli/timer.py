@@ -9,7 +9,7 @@ import click
 from kourou.cli.changing import change_options
 from kourou.cli.connection import cluster_at, name_server_option
 from kourou.cli.message import FOUND_COLUMNS, FOUND_WIDE, found_row
-from kourou.cli.output import Row, confirmed, format_option, note, show
+from kourou.cli.output import Row, confirmed, counted, format_option, note, show
 
 if TYPE_CHECKING:
     from kourou.admin.timers import Waiting
@@ -102,6 +102,6 @@ def cancel(message_ids: tuple[str, ...], dry_run: bool, yes: bool, name_server: 
         if dry_run:
             note("nothing was changed")
             return
-        confirmed(f"{len(found)} messages are taken back, and nobody ever gets them.", yes)
+        confirmed(f"Taken back: {counted(len(found), 'message')}; nobody ever gets what is taken back.", yes)
         for each in found:
             timers.cancel(connection, each)

@@ -9,7 +9,8 @@ import click
 
 from kourou.cli.changing import change_options
 from kourou.cli.connection import cluster_at, name_server_option
-from kourou.cli.output import Row, confirmed, format_option, note, show
+from kourou.cli.exit_codes import UNREACHABLE
+from kourou.cli.output import Row, confirmed, counted, format_option, note, show
 from kourou.cli.topic_queues import resize
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ QUEUES_MAX = 65_535
 KINDS = ("normal", "delay", "fifo", "transaction", "mixed", "unspecified", "retry", "dlq", "system")
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
 PERMISSIONS = ("2", "4", "6")
-UNREACHABLE = 5
 
 
 @click.group()
@@ -232,7 +232,7 @@ def stats(name: str, name_server: str, output: str) -> int:
     ]
     show(rows, ("broker", "queue_id", "min_offset", "max_offset", "messages", "last_updated"), output)
     if output in ("table", "wide"):
-        click.echo(f"\n{found.messages} messages, {found.put_tps:.2f} a second")
+        click.echo(f"\n{counted(found.messages, 'message')}, {found.put_tps:.2f} a second")
     for missing in found.missing:
         note(f"not asked: {missing}")
     return UNREACHABLE if found.missing else 0
@@ -298,13 +298,15 @@ def rm(
 ) -> None:
     """Delete the topic NAME, its messages, and where its readers were."""
     from kourou.admin import topics
-    from kourou.errors import NotFound
+    from kourou.errors import NoMaster, NotFound
 
     with cluster_at(name_server) as connection:
         count, readers = 0, list[str]()
         try:
             count = topics.stats(connection, name).messages
             readers = topics.groups_of(connection, name)
+        except NoMaster:
+            raise  # nobody could say whether there is such a topic
         except NotFound:
             if topics.exists(connection, name):
                 note(f"its brokers have no topic '{name}' any more, and the name servers still tell of it")
@@ -318,5 +320,5 @@ def rm(
         if dry_run:
             note("nothing was changed")
             return
-        confirmed(f"Topic '{name}' and its {count} messages go.", yes)
+        confirmed(f"Topic '{name}' and its {counted(count, 'message')} go.", yes)
         topics.delete(connection, name, cluster)

@@ -7,7 +7,7 @@ import click
 from kourou.cli.broker_switching import NotDrained, follow
 from kourou.cli.changing import change_options
 from kourou.cli.connection import cluster_at, name_server_option
-from kourou.cli.output import confirmed, note
+from kourou.cli.output import confirmed, counted, note
 
 QUEUES_MAX = 65_535
 
@@ -53,7 +53,7 @@ def resize(
         if dry_run:
             note("nothing was changed")
             return
-        confirmed(f"Topic '{name}' gets {queues} queues at each broker.", yes)
+        confirmed(f"Topic '{name}' gets {counted(queues, 'queue')} at each broker.", yes)
         steps = draining.resize(connection, name, queues, broker=broker, period_seconds=route_period)
         if not follow(steps, timeout):
             raise NotDrained(

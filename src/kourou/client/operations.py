@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from kourou.client.refusals import accepted
 from kourou.client.routes import MASTER, NameServers, Routes
 from kourou.client.steps import Call, Operation
-from kourou.errors import ConfigError, NotFound
+from kourou.errors import ConfigError, NoMaster, NotFound
 from kourou.message import ReceivedMessage
 from kourou.protocol import record
 from kourou.protocol.bodies import ClusterInfo, MessageQueue, TopicList
@@ -344,7 +344,7 @@ def masters(name_servers: NameServers, cluster: str | None = None) -> Operation[
     ]
     if not found:
         asked = ", ".join(name_servers.addresses)
-        raise NotFound(
+        raise NoMaster(
             ResponseCode.BROKER_NOT_EXIST,
             f"no broker is registered at {asked}; start one, and wait until it is",
         )

@@ -62,7 +62,7 @@ class RouteCache:
             ) from None
         try:
             table = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             _log.warning("%s holds no routes, and will be replaced", self._path)
             return {}
         return {topic: bytes(route) for topic, route in table.items()}

@@ -23,7 +23,7 @@ from kourou.client.name_servers import LOOKUP_SECONDS, NameServers
 from kourou.client.refusals import accepted, explained
 from kourou.client.steps import Arrival, Call, Operation, Pause, Wait
 from kourou.doors.clock import Clock
-from kourou.errors import Denied, MQError, NotFound, TimedOut, Unreachable
+from kourou.errors import Denied, MQError, NoMaster, NotFound, Refused, TimedOut, Unreachable
 from kourou.protocol.bodies import PERM_READ, PERM_WRITE, MessageQueue, TopicRouteData
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command, request
@@ -94,10 +94,10 @@ class Route:
         return {address for by_id in self._addresses.values() for address in by_id.values()}
 
     def master(self, broker_name: str) -> str:
-        """Where to write to; raises NotFound when that broker is not (or no longer) part of the route."""
+        """Where to write to; raises NoMaster when that broker is not (or no longer) part of the route."""
         address = self._addresses.get(broker_name, {}).get(MASTER)
         if address is None:
-            raise NotFound(
+            raise NoMaster(
                 ResponseCode.BROKER_NOT_EXIST,
                 f"broker '{broker_name}' has no master for topic '{self.topic}'; its masters are: "
                 + (", ".join(name for name, ids in self._addresses.items() if MASTER in ids) or "none"),
@@ -129,11 +129,11 @@ class Route:
             raise self._denied("read")
 
     def check_writable(self) -> None:
-        """Raises Denied when no broker lets anybody write to the topic, NotFound when none could take it."""
+        """Raises Denied when no broker lets anybody write to the topic, NoMaster when none could take it."""
         if not self._permission & PERM_WRITE:
             raise self._denied("written to")
         if not self.write_queues:
-            raise NotFound(
+            raise NoMaster(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic '{self.topic}' has no queue that can be written to: its brokers have no master; "
                 f"see: kourou topic route {self.topic}",
@@ -257,6 +257,13 @@ class Routes:
             asked = ", ".join(self.name_servers.addresses)
             raise explained(
                 error, f"no topic '{topic}' at {asked}; create it with: kourou topic create {topic}"
+            ) from None
+        except Refused as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            asked = ", ".join(self.name_servers.addresses)
+            raise explained(
+                error, f"{asked} is no name server, a broker perhaps: name servers mostly have port 9876"
             ) from None
         return TopicRouteData.decode(reply.body)
 

@@ -95,5 +95,5 @@ def _read(folder: PrivateFolder) -> Iterable[Entry]:
     for number, line in enumerate(data.splitlines()[-REMEMBERED_MAX:]):
         try:
             yield msgspec.json.decode(line, type=Entry)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             _log.warning("line %d of %s/%s is unreadable, and passed over", number + 1, folder.path, FILE)

@@ -450,6 +450,10 @@ CHINESE: dict[str, str] = {
     "{client} was handed the message: {result}.": "消息已投递给 {client}：{result}。",
     "{count} dead letters were sent again.": "已重发 {count} 条死信。",
     "{count} failed: {why}": "{count} 条失败：{why}",
+    "Leave out what was sent there before": "跳过已重发过的",
+    "{count} of them had been sent there before: they come twice.": (
+        "其中 {count} 条此前已重发过，将重复到达。"
+    ),
     "{count} members are connected; stop them first, or it comes back.": (
         "有 {count} 个成员在线；请先停止它们，否则消费组会重新出现。"
     ),

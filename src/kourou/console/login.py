@@ -230,7 +230,7 @@ def _read(folder: PrivateFolder) -> list[Account]:
         return []
     try:
         return msgspec.json.decode(data, type=_Kept).accounts
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise Corrupt(
             f"{folder.path}/{FILE} is unreadable ({error}): restore it from a backup, or move it away "
             "to begin anew with a one-time password"

@@ -19,7 +19,7 @@ from kourou.console.login import first_password
 from kourou.doors.chance import Chance
 from kourou.doors.clock import RealClock
 from kourou.doors.private_folder import PrivateFolder
-from kourou.errors import Unreachable
+from kourou.errors import AddressTaken
 from kourou.remoting.doorbell import Doorbell
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ class ConsoleServer:
         return f"{'https' if self._config.is_tls else 'http'}://{self._bell.address}"
 
     async def start(self) -> None:
-        """Raises Unreachable when the port is taken (unless any will do)."""
+        """Raises AddressTaken when the port is taken (unless any will do)."""
         self.first_password = first_password(self._folder, self._chance)
         try:
             self._bell = Doorbell(self._config.host, self._config.port)
-        except Unreachable:
+        except AddressTaken:
             if not self._any_port:
                 raise
             self._bell = Doorbell(self._config.host, 0)

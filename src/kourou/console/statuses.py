@@ -7,6 +7,7 @@ from kourou.errors import (
     ConfigError,
     Denied,
     MQError,
+    NoMaster,
     NotFound,
     Refused,
     TimedOut,
@@ -25,6 +26,8 @@ ABSENT = frozenset(
 
 
 def status_of(error: MQError) -> int:
+    if isinstance(error, NoMaster):
+        return 502
     if isinstance(error, NotFound) or (isinstance(error, Refused) and error.code in ABSENT):
         return 404
     if isinstance(error, Denied):

@@ -77,6 +77,12 @@ class Visit:
 
     def need(self, role: Role) -> None:
         """Raises Denied when they may not."""
+        if self.account is not None and self.account.must_change:
+            raise Denied(
+                ResponseCode.NO_PERMISSION,
+                f"{self.user} has a one-time password, which is good for one thing: choose one of your own "
+                "at /password, in a browser; then log in with it, or make a token at /account",
+            )
         if not self.may(role):
             mine = self.account.role if self.account is not None else "nobody"
             raise Denied(ResponseCode.NO_PERMISSION, f"this needs the role {role}; {self.user} is {mine}")

@@ -108,7 +108,11 @@ class Files(Protocol):
 
     def is_folder(self, path: str) -> bool: ...
 
-    def make_folders(self, path: str) -> None: ...
+    def make_folders(self, path: str, *, private: bool = False) -> None:
+        """Make the folder and those above it. A `private` one is its owner's alone (mode 0700).
+
+        What is there already is left as it is.
+        """
 
     def rename(self, old: str, new: str) -> None: ...
 
@@ -137,12 +141,12 @@ class Files(Protocol):
         """Take the lock file as RocketMQ does (POSIX record lock on byte 0); None when another has it."""
 
 
-def make_lasting_folder(files: Files, folder: str) -> None:
-    """Make a folder that a power cut does not take away again, nor any above it."""
+def make_lasting_folder(files: Files, folder: str, *, private: bool = False) -> None:
+    """Make a folder that a power cut does not take away again, nor any above it that had to be made."""
     if folder and not files.is_folder(folder):  # "" is where the process stands
         parent = os.path.dirname(folder)
-        make_lasting_folder(files, parent)
-        files.make_folders(folder)
+        make_lasting_folder(files, parent, private=private)
+        files.make_folders(folder, private=private)
         files.sync_folder(parent)
 
 
@@ -186,8 +190,8 @@ class RealFiles:
     def is_folder(self, path: str) -> bool:
         return os.path.isdir(path)
 
-    def make_folders(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+    def make_folders(self, path: str, *, private: bool = False) -> None:
+        os.makedirs(path, mode=0o700 if private else 0o777, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)

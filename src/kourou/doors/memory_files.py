@@ -71,7 +71,7 @@ class MemoryFiles:
     def is_folder(self, path: str) -> bool:
         return _tidy(path) in self._folders
 
-    def make_folders(self, path: str) -> None:
+    def make_folders(self, path: str, *, private: bool = False) -> None:
         path = _tidy(path)
         if path in self._folders:
             return

@@ -89,7 +89,7 @@ class SimulatedFiles:
     def is_folder(self, path: str) -> bool:
         return _tidy(path) in self._tree.folders
 
-    def make_folders(self, path: str) -> None:
+    def make_folders(self, path: str, *, private: bool = False) -> None:
         path = _tidy(path)
         if path in self._tree.folders:
             return

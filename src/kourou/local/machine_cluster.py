@@ -211,7 +211,7 @@ class MachineCluster:
             raise ConfigError(
                 f"no cluster in {self.folder}: start one with `kourou cluster up`, or name its folder"
             ) from None
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise MQError(f"{self._path} makes no sense ({error}); was it edited?") from None
 
     def _save(self, file: _File) -> None:

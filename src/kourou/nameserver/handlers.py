@@ -195,7 +195,7 @@ class BrokerHandlers:
 
     def query_data_version(self, request: Command, answer: Answer) -> None:
         header = request.parse(BrokerIdentity)
-        theirs = DataVersion.decode(request.body) if request.body else None
+        theirs = DataVersion.decode_request(request.body) if request.body else None
         ours = self._routes.version_of(header.cluster_name, header.broker_address)
         self._routes.seen(header.cluster_name, header.broker_address, self._clock.monotonic())
         changed = ours is None or ours != theirs
@@ -266,7 +266,7 @@ class TopicHandlers:
     def register(self, request: Command, answer: Answer) -> None:
         topic = request.parse(TopicNamed).topic
         check_name("topic", topic)
-        queues = TopicRouteData.decode(request.body).queue_datas if request.body else []
+        queues = TopicRouteData.decode_request(request.body).queue_datas if request.body else []
         for each in queues:
             check_queues(topic, each.read_queue_nums, each.write_queue_nums, each.perm)
         stranger = self._routes.set_queues(topic, queues)

@@ -105,7 +105,7 @@ class KeyValues:
 
     def _keep(self, table: dict[str, dict[str, str]]) -> None:
         try:
-            make_lasting_folder(self._files, os.path.dirname(self._path))
+            make_lasting_folder(self._files, os.path.dirname(self._path), private=True)
             self._files.write_atomically(self._path, KVConfig(config_table=table).encode())
         except OSError as error:
             logger.error("cannot keep the key-value configuration in %s: %s", self._path, error)

@@ -141,8 +141,8 @@ def _body(request: Command) -> RegisterBrokerBody:
     if body[0] == ZLIB_FIRST_BYTE:
         return RegisterBrokerBody.decode_compressed(body, request.version)
     if request.version < FILTER_SERVERS_VERSION:
-        return RegisterBrokerBody(topic_table=TopicTable.decode(body))
-    return RegisterBrokerBody.decode(body)
+        return RegisterBrokerBody(topic_table=TopicTable.decode_request(body))
+    return RegisterBrokerBody.decode_request(body)
 
 
 def _check_topics(topics: dict[str, TopicConfig]) -> None:

@@ -50,14 +50,19 @@ class Witness:
             return
         try:
             self._kept = msgspec.json.decode(data, type=_Kept)
-        except msgspec.MsgspecError as error:
-            raise Corrupt(
-                f"{self._path} is damaged ({error}); it holds what this name server promised as a voter. "
-                "Move it away only when every broker of its replica sets is running"
-            ) from None
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise self._damaged(str(error)) from None
+        if self._kept.ballots.keys() != self._kept.leases.keys():
+            raise self._damaged("ballots and leases are not of the same replica sets")
         now = self._clock.monotonic()
         for name, ballot in self._kept.ballots.items():
             self._voters[name] = Voter(ballot, self._kept.leases[name], now)
+
+    def _damaged(self, why: str) -> Corrupt:
+        return Corrupt(
+            f"{self._path} is damaged ({why}); it holds what this name server promised as a voter. "
+            "Move it away only when every broker of its replica sets is running"
+        )
 
     def __call__(self, request: Command, answer: Answer) -> None:
         envelope = decoded(request.body)

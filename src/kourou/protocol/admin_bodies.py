@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from msgspec import UNSET, UnsetType, field
 
+from kourou.errors import ProtocolError
 from kourou.protocol import fastjson
 from kourou.protocol.bodies import (
     Body,
@@ -16,6 +17,8 @@ from kourou.protocol.bodies import (
     TopicConfig,
 )
 from kourou.protocol.numbers import Int32, Int64
+
+Part = TypeVar("Part", list[Any], dict[Any, Any])
 
 
 class TopicConfigList(Body, kw_only=True):
@@ -60,10 +63,20 @@ class ConsumeStatsList(Body, kw_only=True):
         entries = document.pop("consumeStatsList", None) or [] if isinstance(document, dict) else []
         found = fastjson.convert(document, cls)
         found.consume_stats_list = [
-            {group: [ConsumeStats.convert(each) for each in stats] for group, stats in entry.items()}
-            for entry in entries
+            {
+                group: [ConsumeStats.convert(each) for each in _need(list, stats)]
+                for group, stats in _need(dict, entry).items()
+            }
+            for entry in _need(list, entries)
         ]
         return found
+
+
+def _need(kind: type[Part], part: Any) -> Part:
+    """A part of a document, when it is of this kind. Raises ProtocolError."""
+    if not isinstance(part, kind):
+        raise ProtocolError(f"a {kind.__name__} was expected, not {type(part).__name__}")
+    return part
 
 
 class QueueTimeSpan(Body, kw_only=True):
@@ -138,7 +151,7 @@ class ConsumerStatus(Body, kw_only=True):
                     fastjson.convert(queue, MessageQueue): fastjson.convert(offset, Int64)
                     for queue, offset in fastjson.pairs(places)
                 }
-                for client, places in table.items()
+                for client, places in _need(dict, table).items()
             }
         )
 

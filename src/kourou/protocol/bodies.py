@@ -69,6 +69,11 @@ class _Codec:
         """Raises ProtocolError when `data` is no such body."""
         return fastjson.decode(data, cls)
 
+    @classmethod
+    def decode_request(cls, data: bytes) -> Self:
+        """As `decode`, of what anybody may have sent to a server: little of it is read the slow way."""
+        return fastjson.decode(data, cls, fastjson.REQUEST_VALUES_MAX)
+
 
 class Body(_Codec, msgspec.Struct, rename="camel"):
     """What all bodies have in common."""
@@ -244,8 +249,8 @@ class RegisterBrokerBody(Body, kw_only=True):
         if not data:
             return cls()
         if broker_version < FILTER_SERVERS_VERSION:
-            return cls(topic_table=TopicTable.decode(data))
-        return cls.decode_compressed(data, broker_version) if compressed else cls.decode(data)
+            return cls(topic_table=TopicTable.decode_request(data))
+        return cls.decode_compressed(data, broker_version) if compressed else cls.decode_request(data)
 
     @classmethod
     def decode_compressed(cls, data: bytes, broker_version: int) -> Self:
@@ -256,14 +261,15 @@ class RegisterBrokerBody(Body, kw_only=True):
                 f"a registration of {len(data)} bytes inflates beyond {INFLATED_BYTES_MAX} bytes"
             )
         parts = _Parts(plain)
-        data_version = DataVersion.decode(parts.next())
+        data_version = DataVersion.decode_request(parts.next())
         topics = [_topic(parts.next()) for _ in range(parts.count())]
         table = TopicTable(
             data_version=data_version,
             topic_config_table={topic.topic_name: topic for topic in topics if topic.topic_name},
         )
-        filter_servers = fastjson.decode(parts.next(), list[str])
+        filter_servers = fastjson.decode(parts.next(), list[str], fastjson.REQUEST_VALUES_MAX)
         if broker_version >= STATIC_TOPICS_VERSION:
+            parts.check_values()
             mappings = [_mapping(parts.next()) for _ in range(parts.count())]
             table.topic_queue_mapping_info_map = {mapping["topic"]: mapping for mapping in mappings}
         parts.end()
@@ -298,6 +304,10 @@ class _Parts:
             raise ProtocolError(f"registration: {count} entries do not fit into what is left")
         return count
 
+    def check_values(self) -> None:
+        """That what is left can be read in little time."""
+        fastjson.check_values(self._data[self._at :], fastjson.REQUEST_VALUES_MAX)
+
     def end(self) -> None:
         if self._at != len(self._data):
             raise ProtocolError(f"registration: {len(self._data) - self._at} bytes follow its end")
@@ -326,10 +336,11 @@ def _topic(line: bytes) -> TopicConfig:
         raise ProtocolError(f"registration: topic {line[:200]!r} is not 'name read write perm type'")
     members: dict[str, Any] = dict(zip(_TOPIC_WORDS, words, strict=False))
     if len(words) > 5:
-        members["attributes"] = fastjson.loads(words[5].encode())
+        members["attributes"] = fastjson.decode(words[5].encode(), dict[str, str], _ATTRIBUTES_MAX)
     return fastjson.convert(members, TopicConfig)
 
 
+_ATTRIBUTES_MAX = 100
 _TOPIC_WORDS = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType")
 
 

@@ -30,7 +30,10 @@ from kourou.errors import ProtocolError
 DEPTH_MAX = 64
 NUMBER_CHARACTERS_MAX = 64
 LENIENT_BYTES_MAX = 4 * 1024 * 1024
-"""Reading by hand takes 0.4 s a MiB, during which a server does nothing else."""
+LENIENT_VALUES_MAX = 2_000_000
+REQUEST_VALUES_MAX = 20_000
+"""Reading by hand takes 3 us a value, during which a server does nothing else: of a request from anybody it
+reads 60 ms at most that way. What Java writes to servers is standard; its dialect comes in replies."""
 
 REFERENCED_VALUES_MAX = 100_000
 """How many values references may add to a document."""
@@ -45,8 +48,12 @@ _encode = msgspec.json.Encoder().encode
 # ------------------------------------------------------------------------------------------------ reading
 
 
-def loads(data: bytes) -> Any:
-    """The document as dicts, lists, text, numbers, booleans and None; None when there is none."""
+def loads(data: bytes, values_max: int = LENIENT_VALUES_MAX) -> Any:
+    """The document as dicts, lists, text, numbers, booleans and None; None when there is none.
+
+    One of more than about `values_max` values is refused.
+    """
+    check_values(data, values_max)
     value = _read_fast(data, _any_decoder)
     if value is _NOT_STANDARD:
         return _LenientReader(_decoded(data)).document()
@@ -54,11 +61,17 @@ def loads(data: bytes) -> Any:
     return value
 
 
-def decode(data: bytes, kind: type[T]) -> T:
-    """The document as a `kind`. Numbers may be quoted, nulls stand for what is not there."""
-    value = _read_fast(data, _decoder(kind))
-    if value is _NOT_STANDARD:  # a dialect, a null, or not a `kind` at all: the slow way knows
-        return convert(loads(data), kind)
+def decode(data: bytes, kind: type[T], values_max: int = LENIENT_VALUES_MAX) -> T:
+    """The document as a `kind`. Numbers may be quoted, nulls stand for what is not there.
+
+    What is no standard JSON, or has nulls, may have about `values_max` values.
+    """
+    value = _read_standard(data, _decoder(kind))
+    if value is _NOT_STANDARD:  # a dialect, a null, or not a `kind` at all: the slow ways know
+        check_values(data, values_max)
+        value = _read_fast(data, _decoder(kind))
+    if value is _NOT_STANDARD:
+        return convert(loads(data, values_max), kind)
     typed: T = value
     return typed
 
@@ -99,6 +112,24 @@ _NOT_STANDARD = object()
 _BARE_INTEGER_KEY = re.compile(rb"([{,])(-?[0-9]+):")
 
 
+def check_values(data: bytes, values_max: int) -> None:
+    """Raises ProtocolError when there are more in `data`, about."""
+    values = data.count(b",") + data.count(b"{") + data.count(b"[")
+    if values > values_max:
+        raise ProtocolError(
+            f"JSON of about {values} values that is not standard, or has nulls: {values_max} are read at most"
+        )
+
+
+def _read_standard(data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    if b"$ref" in data:
+        return _NOT_STANDARD
+    try:
+        return decoder.decode(data)
+    except _UNREADABLE:
+        return _NOT_STANDARD
+
+
 def _read_fast(data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     """What msgspec makes of `data`, or _NOT_STANDARD.
 
@@ -108,10 +139,9 @@ def _read_fast(data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     """
     if b"$ref" in data:
         return _NOT_STANDARD
-    try:
-        return decoder.decode(data)
-    except _UNREADABLE:
-        pass
+    value = _read_standard(data, decoder)
+    if value is not _NOT_STANDARD:
+        return value
     quoted = _BARE_INTEGER_KEY.sub(lambda key: b'%b"%b":' % key.groups(), data)
     if len(quoted) == len(data):
         return _NOT_STANDARD

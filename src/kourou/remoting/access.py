@@ -91,7 +91,7 @@ class Access:
         if self.acl_files is not None:
             self.acl_files.load()
         if self.users is not None:
-            make_lasting_folder(self._files, self._folder)
+            make_lasting_folder(self._files, self._folder, private=True)
             self.users.load()
             self._make_users(self.users)
         self.changed()

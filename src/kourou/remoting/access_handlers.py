@@ -223,13 +223,13 @@ def _shown(account: PlainAccount) -> PlainAccessConfig:
 
 def _user(request: Command) -> UserInfo:
     name = request.parse(UserNamed).username
-    said = UserInfo.decode(request.body) if request.body else UserInfo()
+    said = UserInfo.decode_request(request.body) if request.body else UserInfo()
     return msgspec.structs.replace(said, username=name)
 
 
 def _acl(request: Command) -> AclInfo:
     subject = request.parse(SubjectNamed).subject
-    said = AclInfo.decode(request.body) if request.body else AclInfo()
+    said = AclInfo.decode_request(request.body) if request.body else AclInfo()
     return msgspec.structs.replace(said, subject=said.subject or subject)
 
 

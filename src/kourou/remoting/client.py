@@ -38,6 +38,8 @@ from kourou.remoting.tls import client_context
 logger = logging.getLogger(__name__)
 
 WRITE_BUFFER_BYTES_MAX = 8 * MIB
+LINES_MAX = 1024
+"""So many addresses are remembered, besides those in use."""
 _NO_HANDLERS: Mapping[int, Handler] = {}
 
 Sign = Callable[[Command], None]
@@ -175,8 +177,15 @@ class Client:
         if line is None:
             if self._is_closed:
                 raise ConnectionLost(f"cannot call {address}: this client is closed")
-            line = self._lines[address] = self._new_line(address)
+            line = self._new_line(address)
+            if len(self._lines) >= LINES_MAX:
+                self._forget_idle()
+            self._lines[address] = line
         return line
+
+    def _forget_idle(self) -> None:
+        """Addresses come and go, some are made up by strangers: those nobody talks to now are let go."""
+        self._lines = {address: line for address, line in self._lines.items() if not line.is_idle}
 
     def _new_line(self, address: str) -> _Line:
         host, port = parse_address(address)
@@ -261,6 +270,12 @@ class _Line:
         self._alarm = Alarm(self._clock, self._expire)
         self._attempt: asyncio.Task[None] | None = None
         self._next_attempt: Timer | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody talks here, or is about to."""
+        is_open = self.connection is not None and self.connection.is_open
+        return not (is_open or self._waiters or self._attempt or self._next_attempt)
 
     def ask(self, waiter: _Waiter) -> None:
         """Give `waiter` the connection as soon as there is one, or the reason why there is none."""

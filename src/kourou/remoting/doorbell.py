@@ -17,14 +17,14 @@ import os
 import socket
 from collections.abc import Callable
 
-from kourou.errors import ConfigError, Unreachable
+from kourou.errors import AddressTaken, ConfigError
 from kourou.remoting.address import format_address
 
 BACKLOG = 128
 
 
 class Doorbell:
-    """Listens from the moment it is made. Raises Unreachable when the address cannot be had."""
+    """Listens from the moment it is made. Raises ConfigError when the address cannot be had."""
 
     def __init__(self, host: str, port: int) -> None:
         self._socket: socket.socket | None = _bound(host, port)
@@ -79,6 +79,8 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         what = os.strerror(error.errno) if error.errno else str(error)
-        hint = "; another process has it" if error.errno == errno.EADDRINUSE else ""
-        raise Unreachable(f"cannot listen on {format_address(host, port)}: {what}{hint}") from None
+        words = f"cannot listen on {format_address(host, port)}: {what}"
+        if error.errno == errno.EADDRINUSE:
+            raise AddressTaken(f"{words}; another process has it: stop that one, or choose another") from None
+        raise ConfigError(words) from None
     return listening

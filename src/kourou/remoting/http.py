@@ -7,6 +7,7 @@ needs more puts a real web server in front.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from kourou.doors.clock import Clock, Timer
 from kourou.doors.network import Listener, Network
-from kourou.errors import ConfigError, ProtocolError, Unreachable
+from kourou.errors import AddressTaken, ConfigError, ProtocolError, Unreachable
 from kourou.remoting.address import format_address, is_ip_address
 from kourou.remoting.complaints import Complaints
 from kourou.remoting.config import ClientTls
@@ -79,7 +80,8 @@ class HttpServer:
             )
         except OSError as error:
             address = format_address(self._host, self._port)
-            raise ConfigError(
+            kind = AddressTaken if error.errno == errno.EADDRINUSE else ConfigError
+            raise kind(
                 f"cannot serve HTTP on {address}: {error.strerror or error}; "
                 "stop what holds that address, or choose another one"
             ) from None

@@ -7,6 +7,7 @@ message. Extra listeners (a fast port) are another `Server` with the same handle
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 
 from kourou.doors.clock import Clock, Timer
 from kourou.doors.network import Listener, Network
-from kourou.errors import ConfigError, MQError
+from kourou.errors import AddressTaken, ConfigError, MQError
 from kourou.remoting.address import format_address, plain_host
 from kourou.remoting.admission import Admission
 from kourou.remoting.answer import Answer, Handler, RunHandler
@@ -189,7 +190,8 @@ class Server:
 
     def _cannot_listen(self, error: OSError) -> ConfigError:
         address = format_address(self._config.host, self._config.port)
-        return ConfigError(
+        kind = AddressTaken if error.errno == errno.EADDRINUSE else ConfigError
+        return kind(
             f"{self.name} cannot listen on {address}: {error.strerror or error}; "
             "stop what holds that address, or choose another one"
         )

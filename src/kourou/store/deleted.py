@@ -32,7 +32,7 @@ class DeletedTopics:
                 try:
                     self._ends = _decode(self._files.read(path))
                     return
-                except msgspec.MsgspecError as error:
+                except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
                     log.error("%s cannot be read: %s; deleted topics may come back", path, error)
 
     def end_of(self, topic: str) -> int:

@@ -77,7 +77,7 @@ class FolderView:
     ) -> NoReturn:
         _refuse(path)
 
-    def make_folders(self, path: str) -> NoReturn:
+    def make_folders(self, path: str, *, private: bool = False) -> NoReturn:
         _refuse(path)
 
     def rename(self, old: str, new: str) -> NoReturn:

@@ -219,7 +219,7 @@ class Store:
         Raises StoreLocked, StoreForeign, Corrupt; the folder is then as it was.
         """
         root = self.config.root
-        make_lasting_folder(self._files, root)
+        make_lasting_folder(self._files, root, private=True)
         self._lock = self._files.lock(f"{root}/lock")
         if self._lock is None:
             raise StoreLocked(f"{root} is in use by another broker: stop that one, or choose another folder")

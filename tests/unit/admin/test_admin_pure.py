@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from kourou.admin import brokers, dlq, groups, messages, offsets, topics
+from kourou.admin import brokers, dlq, groups, messages, offsets, switching, topics
 from kourou.admin.cluster import Node, without_master
 from kourou.admin.groups import Lag, QueueLag
 from kourou.admin.offsets import QueueMove
 from kourou.errors import ConfigError
 from kourou.message import ReceivedMessage
 from kourou.protocol import record
+from kourou.protocol.message_id import parse_unique_id
 from kourou.protocol.properties import encode
+from kourou.protocol.switching import ReplicaState
 
 
 def received(topic: str = "orders", body: bytes = b"x", **properties: str) -> ReceivedMessage:
@@ -210,7 +212,16 @@ def test_a_dead_letter_for_its_group_goes_by_the_retry_topic_under_its_first_nam
     assert (again.topic, again.body, again.tags, again.keys) == ("%RETRY%billing", b"sour milk", "new", "42")
     assert again.properties["RETRY_TOPIC"] == "orders"
     assert again.properties["colour"] == "red"
-    assert not {"DELAY", "MAX_RECONSUME_TIMES", "UNIQ_KEY"} & again.properties.keys()
+    assert not {"DELAY", "MAX_RECONSUME_TIMES"} & again.properties.keys()
+
+
+def test_a_dead_letter_is_sent_again_under_an_id_of_its_own_and_always_the_same() -> None:
+    letter = received(**DEAD)
+    ids = {dlq.again(letter, target).properties["UNIQ_KEY"] for target in ("%RETRY%billing", "orders")}
+    assert ids == {dlq.resent_id(letter)}
+    assert letter.message_id not in ids
+    assert letter.offset_id not in ids
+    parse_unique_id(dlq.resent_id(letter))
 
 
 def test_a_dead_letter_for_everybody_is_a_new_message_of_its_first_topic() -> None:
@@ -245,3 +256,15 @@ def test_dead_letters_are_chosen(wanted: dlq.Filter, takes: bool) -> None:
 def test_a_broker_of_which_only_replicas_are_there_has_no_master() -> None:
     known = [Node("c", "a", 0, "h:1"), Node("c", "a", 1, "h:2"), Node("c", "b", 2, "h:3")]
     assert without_master(known) == ["b"]
+
+
+# ----------------------------------------------------------------------------------------------- replicas
+
+
+def test_whether_a_replica_is_in_sync_is_said_by_its_master_and_by_nobody_else() -> None:
+    one, other = (Node("c", "a", number, f"127.0.0.1:{port}") for number, port in ((1, 10921), (2, 10931)))
+    master = ReplicaState(
+        role="SYNC_MASTER", term=3, log_end=9, ha_address="", is_elected=True, in_sync=[one.address]
+    )
+    assert [switching.is_in_sync(each, master) for each in (one, other)] == [True, False]
+    assert switching.is_in_sync(one, None) is None, "a lone slave cannot know"

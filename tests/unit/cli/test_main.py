@@ -12,6 +12,7 @@ import pytest
 import kourou
 from kourou.cli import main
 from kourou.errors import (
+    AddressTaken,
     Busy,
     ConfigError,
     Corrupt,
@@ -19,6 +20,7 @@ from kourou.errors import (
     DiskFault,
     MissingExtra,
     MQError,
+    NoMaster,
     NotFound,
     ProtocolError,
     Refused,
@@ -57,11 +59,13 @@ def raising(error: BaseException) -> Callable[[], object]:
         (Refused(1, "x"), 1),
         (Busy(14, "x"), 1),
         (StoreLocked("x"), 1),
+        (AddressTaken("x"), 1),
         (ConfigError("x"), 2),
         (MissingExtra("x"), 2),
         (StoreForeign("x"), 2),
         (NotFound(17, "x"), 3),
         (Denied(16, "x"), 4),
+        (NoMaster(17, "x"), 5),
         (Unreachable("x"), 5),
         (TimedOut("x"), 5),
         (Corrupt("x"), 74),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
 from collections.abc import Iterator
+from datetime import datetime
 
+import click
 import pytest
 
-from kourou.cli.serving import log_to_stderr, serve
+from kourou.cli.serving import log_options, log_to_stderr, serve
 from kourou.errors import ConfigError, DiskFault, MQError
 
 
@@ -96,3 +99,24 @@ def test_what_a_peer_sends_cannot_forge_a_log_line(
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
     assert "a\\x0a2026-01-01 ERROR kourou: b\\x1b[2J" in printed
+
+
+def test_logs_for_machines_are_one_object_each(
+    root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    @log_options("info")
+    def served(log_level: str) -> None:
+        log_to_stderr(log_level)
+        logging.getLogger("kourou.broker").info("topic %s created", "or\nders")
+        try:
+            raise ValueError("why")
+        except ValueError:
+            logging.getLogger("kourou").exception("failed")
+
+    served.main(["--log-format", "json"], standalone_mode=False)
+    created, failed = map(json.loads, capsys.readouterr().err.splitlines())
+    assert datetime.fromisoformat(created.pop("time")).tzinfo is not None
+    assert created == {"level": "info", "logger": "kourou.broker", "message": "topic or\nders created"}
+    assert (failed["level"], failed["message"]) == ("error", "failed")
+    assert failed["exception"].endswith("ValueError: why")

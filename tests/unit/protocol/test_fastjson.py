@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 
 from kourou.errors import ProtocolError
 from kourou.protocol import fastjson
-from kourou.protocol.bodies import MessageQueue
+from kourou.protocol.bodies import HeartbeatData, MessageQueue
 from kourou.protocol.fastjson import DEPTH_MAX, decode, dumps, dumps_fastjson, loads, pairs
 
 QUEUE = MessageQueue(broker_name="b", queue_id=1, topic="t")
@@ -221,3 +222,25 @@ def test_what_fastjson_writes_is_read_back() -> None:
     table = {QUEUE: 5}
     [(key, value)] = pairs(loads(dumps_fastjson(table)))
     assert (fastjson.convert(key, MessageQueue), value) == (QUEUE, 5)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{clientID:"x",a:[' + b"0," * 2_000_000 + b"0]}",
+        b'{"clientID":null,"a":[' + b"{}," * 2_000_000 + b"{}]}",
+        b'{"clientID":"x",' + b"0:0," * 1_000_000 + b"1:1}",
+    ],
+    ids=["by hand", "nulls", "bare keys"],
+)
+def test_little_of_a_request_is_read_the_slow_way(body: bytes) -> None:
+    began = time.process_time()
+    with pytest.raises(ProtocolError, match="20000 are read at most"):
+        HeartbeatData.decode_request(body)
+    assert time.process_time() - began < 2.0, "6 seconds it would take"
+
+
+def test_a_request_in_the_dialect_is_read_as_long_as_it_is_short() -> None:
+    members = b",".join(b'{groupName:"g%d"}' % number for number in range(1000))
+    asked = HeartbeatData.decode_request(b'{clientID:"x",producerDataSet:[%b]}' % members)
+    assert len(asked.producer_data_set) == 1000

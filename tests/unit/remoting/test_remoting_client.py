@@ -6,6 +6,7 @@ import pytest
 
 from kourou.errors import Busy, ConfigError, ConnectionLost, TimedOut, Unreachable
 from kourou.protocol.command import Command
+from kourou.remoting.client import LINES_MAX
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.server import Answer
 from tests.unit.remoting.simulated_world import ECHO, KEEP, World, ask, on_a_loop, turns
@@ -35,6 +36,20 @@ async def test_a_failed_attempt_fails_all_who_waited_for_it() -> None:
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(each) for each in results] == [Unreachable] * 3
     assert str(results[0]) == "cannot reach 127.0.0.1:9876: Connection refused"
+
+
+@on_a_loop
+async def test_addresses_nobody_talks_to_are_forgotten_and_those_in_use_are_not() -> None:
+    world = World()
+    await world.serve()
+    client = world.client()
+    await client.call(world.address, ask(ECHO))
+    for number in range(2 * LINES_MAX + 10):
+        with pytest.raises(Unreachable):
+            await client.call(f"10.0.{number // 256}.{number % 256}:1", ask(ECHO))
+    assert len(client._lines) <= LINES_MAX
+    assert client.is_connected(world.address)
+    assert len(world.accepted) == 1
 
 
 @on_a_loop

@@ -103,7 +103,10 @@ def _who(visit: Visit, method: str, role: Role) -> Response | None:
         if wait:
             return _refused(429, "Busy", "too many wrong tokens", {"retry-after": str(wait)})
         return _refused(
-            401, "Denied", "show a token: Authorization: Bearer kourou_…", {"www-authenticate": "Bearer"}
+            401,
+            "Denied",
+            "show a token: Authorization: Bearer kourou_…; you make one at /account, in a browser",
+            {"www-authenticate": "Bearer"},
         )
     visit.need(role)
     if method != "GET":

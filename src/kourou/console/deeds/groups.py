@@ -161,6 +161,7 @@ def _save_command(given: Given) -> str:
 
 def _delete(desk: Desk, given: Given, visit: Visit) -> Any:
     name = given.text("group")
+    groups.show(desk.connection, name)  # raises when there is none
     targets = topics.targets(desk.connection, given.text("cluster", "") or None)
     return {"group": name, "brokers": groups.delete(desk.connection, name, targets)}
 

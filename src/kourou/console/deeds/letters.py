@@ -102,7 +102,14 @@ def _resend(desk: Desk, given: Given, visit: Visit) -> Any:
     group = given.text("group")
     chosen = newest(desk, group, wanted)[::-1]
     to: dlq.To = "topic" if given.choice("to", ("group", "topic"), "group") == "topic" else "group"
-    return list(dlq.resend(desk.connection, group, chosen, to=to, dry_run=given.yes("dry_run")))
+    before = dlq.sent_before(desk.connection, group, chosen, to)
+    if given.yes("skip_sent"):
+        if before is None:
+            raise ConfigError(f"choose up to {dlq.ASKED_ABOUT_MAX}: each is looked for, whether it was sent")
+        chosen = [letter for letter in chosen if letter.offset_id not in before]
+    return list(
+        dlq.resend(desk.connection, group, chosen, to=to, dry_run=given.yes("dry_run"), before=before)
+    )
 
 
 def _resend_command(given: Given) -> str:
@@ -111,6 +118,7 @@ def _resend_command(given: Given) -> str:
         *_filter_words(given),
         *option("--all", given.yes("everything")),
         *option("--to", given.text("to", "")),
+        *option("--skip-sent", given.yes("skip_sent")),
         "--yes",
     )
 
@@ -171,6 +179,7 @@ RESEND = Deed(
         *FILTER,
         Field("to", "To the group that gave them up, or to their first topic.", choices=("group", "topic")),
         Field("everything", "All of them.", "boolean"),
+        Field("skip_sent", "Leave out those that were sent there before.", "boolean"),
         Field("dry_run", "Only say what would be sent.", "boolean"),
     ),
     on="group",

@@ -79,8 +79,9 @@ def _save_command(given: Given) -> str:
 
 
 def _delete(desk: Desk, given: Given, visit: Visit) -> Any:
-    done = topics.delete(desk.connection, given.text("topic"), given.text("cluster", "") or None)
-    return {"topic": given.text("topic"), "brokers": done}
+    name = given.text("topic")
+    topics.route(desk.connection, name)  # raises when there is none
+    return {"topic": name, "brokers": topics.delete(desk.connection, name, given.text("cluster", "") or None)}
 
 
 def _delete_command(given: Given) -> str:

@@ -16,6 +16,7 @@ from kourou.console.bodies import beginning
 from kourou.console.charts import NOTHING
 from kourou.console.deeds import letters as deeds
 from kourou.console.deeds.deed import do
+from kourou.console.given import Given
 from kourou.console.login import Role
 from kourou.console.page import get, post
 from kourou.console.pages.carried import carry_out, command, done
@@ -49,6 +50,8 @@ def show(visit: Visit) -> Response:
     query = visit.query()
     group = query.text("group")
     page = page_of(deeds.newest(visit.desk, group, deeds.filter_from(query)), query)
+    chosen = {name: query.text(name) for name in FILTERS if name in query}
+    all_of_them = {"group": group, "everything": not chosen, "skip_sent": True, **chosen}
     return visit.show(
         "letters_of.html",
         section="/dead-letters",
@@ -56,9 +59,9 @@ def show(visit: Visit) -> Response:
         page=page,
         letters=[(letter, dlq.first_topic(letter) or NOTHING, beginning(letter, 80)) for letter in page.rows],
         query={name: query.text(name, "") for name in FILTERS},
-        is_filtered=any(name in query for name in FILTERS),
-        command=command(visit, deeds.LIST, group=group),
-        resend_command=command(visit, deeds.RESEND, group=group),
+        is_filtered=bool(chosen),
+        command=command(visit, deeds.LIST, Given({"group": group, **chosen})),
+        resend_command=command(visit, deeds.RESEND, Given(all_of_them)),
     )
 
 
@@ -67,6 +70,9 @@ def resend(visit: Visit) -> Response:
     resent = do(deeds.RESEND, form, visit)
     failed = [each for each in resent if each.error is not None]
     told = visit.say("{count} dead letters were sent again.", count=len(resent) - len(failed))
+    twice = sum(each.sent_before is True for each in resent)
+    if twice:
+        visit.tell(visit.say("{count} of them had been sent there before: they come twice.", count=twice))
     if failed:
         visit.tell(visit.say("{count} failed: {why}", count=len(failed), why=failed[0].error), "bad")
     return done(visit, deeds.RESEND, form, told, link("dead-letters", form.text("group")))

@@ -9,6 +9,7 @@ from kourou.admin import topics as admin
 from kourou.console.deeds import messages as message_deeds
 from kourou.console.deeds import topics as deeds
 from kourou.console.deeds.deed import do
+from kourou.console.given import Given
 from kourou.console.login import Role
 from kourou.console.page import get, post
 from kourou.console.pages.carried import carry_out, command, done
@@ -35,7 +36,7 @@ def show_all(visit: Visit) -> Response:
         kind=kind,
         kinds=KINDS,
         everything=query.yes("everything"),
-        command=command(visit, deeds.LIST),
+        command=command(visit, deeds.LIST, everything=everything),
     )
 
 
@@ -53,9 +54,20 @@ def show(visit: Visit) -> Response:
         tab=query.text("tab", "queues"),
         command=command(visit, deeds.SHOW, topic=name),
         send_command=command(visit, message_deeds.SEND, topic=name),
-        save_command=command(visit, deeds.SAVE, topic=name),
+        save_command=command(visit, deeds.SAVE, Given(_settings(parts[0]))) if parts else "",
         kinds=deeds.KINDS,
     )
+
+
+def _settings(part: admin.TopicAt) -> dict[str, object]:
+    """As they are: whoever copies the line changes nothing but what they change in it."""
+    return {
+        "topic": part.topic,
+        "read_queues": part.read_queues,
+        "write_queues": part.write_queues,
+        "perm": part.perm,
+        "order": part.order,
+    }
 
 
 def show_new(visit: Visit) -> Response:
