@@ -13,17 +13,18 @@ import time
 
 from kourou.errors import MQError
 from kourou.spark.pipelines.archive import archive
-from kourou.spark.pipelines.quiet import quiet_session
+from kourou.spark.pipelines.quiet import quiet_session, spark_errors
 from kourou.spark.pipelines.reach import Reach
 
 
 def main(name_server: str, lake: str, topic: str, rows_a_batch: str) -> None:
     cluster = Reach(name_server, {"maxOffsetsPerTrigger": rows_a_batch, "pullTimeoutMs": "3000"})
     settings = {"spark.driver.memory": "512m", "spark.sql.streaming.pollingDelay": "10ms"}
-    while True:
-        try:
-            with quiet_session("archive-program", master="local[2,3]", settings=settings) as spark:
-                print("begins", flush=True)
+    failures: tuple[type[Exception], ...] = (MQError, *spark_errors())
+    with quiet_session("archive-program", master="local[2,3]", settings=settings) as spark:
+        while True:
+            print("begins", flush=True)
+            try:
                 archive(
                     spark,
                     cluster,
@@ -34,9 +35,9 @@ def main(name_server: str, lake: str, topic: str, rows_a_batch: str) -> None:
                     every=0.05,
                     progress=lambda done, _: print(f"archived {done}", flush=True),
                 )
-        except MQError as error:
-            print(f"failed: {error}", flush=True)
-            time.sleep(0.3)
+            except failures as error:
+                print(f"failed: {error}", flush=True)
+                time.sleep(0.1)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ python -m tests.spark.cluster_program connect NAME_SERVER TOPIC FOLDER
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 from pyspark.sql import SparkSession
@@ -20,6 +21,7 @@ from kourou.spark.pipelines.stats import stats
 
 SMALL = {
     "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),  # as the driver's
     "spark.driver.memory": "512m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

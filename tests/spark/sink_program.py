@@ -43,7 +43,7 @@ def main(name_server: str, source: str, target: str, checkpoint: str, rows_a_bat
             query.awaitTermination()
         except StreamingQueryException as error:
             print(f"failed: {error}", flush=True)
-            time.sleep(0.3)
+            time.sleep(0.1)
 
 
 def copying(

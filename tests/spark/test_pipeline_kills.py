@@ -125,7 +125,7 @@ def broker_on(folder: Path, ports: tuple[int, int]) -> Iterator[Serving]:
 @pytest.mark.timeout(240 + 30 * KILLS)
 def test_whatever_is_killed_each_message_is_archived_once(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(SEED)
-    victims = (["worker", "driver", "broker", "worker", "driver", "worker", "broker"] * KILLS)[:KILLS]
+    victims = (["worker", "broker", "driver", "worker", "broker", "worker", "driver"] * KILLS)[:KILLS]
     if KILLS > 5:
         chance.shuffle(victims)
     ports, lake, topic = (free_pair(), free_pair()), tmp_path / "lake", "shot-at"

@@ -23,6 +23,9 @@ from kourou.spark.pipelines.lake import HIDDEN, TEMPORARY, FileQueue, LakeFile, 
 
 FILE_BYTES_MAX: Final = 256 << 20
 """As much of messages, uncompressed, as goes into one file."""
+ROW_GROUP_BYTES: Final = 16 << 20
+"""Of messages, uncompressed, that are encoded together: 1.1 us a message where one batch at a time took 1.5,
+and files are smaller; bench: to Parquet."""
 DAY_US: Final = 24 * 3600 * 1_000_000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -112,20 +115,34 @@ class _OpenFile:
         )
         self._schema = schema
         self._queues: dict[tuple[str, int], list[int]] = {}
-        self._rows = self.size = 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self.size = self._waiting_bytes = 0
         self._store_us: list[int] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch.select(self._schema.names))
+        size = batch.nbytes
         self._rows += batch.num_rows
-        self.size += batch.nbytes
+        self.size += size
+        self._waiting.append(batch.select(self._schema.names))
+        self._waiting_bytes += size
+        if self._waiting_bytes >= ROW_GROUP_BYTES:
+            self._write()
         times = pc.min_max(batch.column("storeTimestamp").cast(pa.int64())).as_py()
         self._store_us = [min([times["min"], *self._store_us]), max([times["max"], *self._store_us])]
         for broker, queue_id, first, last, rows in _queues_of(batch):
             seen = self._queues.setdefault((broker, queue_id), [first, last, 0])
             seen[0], seen[1], seen[2] = min(seen[0], first), max(seen[1], last), seen[2] + rows
 
+    def _write(self) -> None:
+        """What waits becomes one row group."""
+        rows = pa.Table.from_batches(self._waiting, self._schema)
+        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
     def close(self) -> LakeFile:
+        if self._waiting:
+            self._write()
         self._writer.close()
         with contextlib.closing(self._files.open(self._full_path, read_only=True)) as file:
             file.sync()
