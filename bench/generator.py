@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from kourou.doors.processes import free_port
 from tests.interop import apache
 
 SOURCE = Path(__file__).with_name("load.c")
@@ -155,7 +156,7 @@ def _run(
 @contextmanager
 def null_server() -> Iterator[str]:
     """A server that only answers: what the generator reaches against it is its own ceiling."""
-    address = f"127.0.0.1:{apache.free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     command = [str(programme()), "null", *address.split(":")]
     with subprocess.Popen(command, preexec_fn=apache.die_with_parent) as process:
         try:

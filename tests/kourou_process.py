@@ -6,12 +6,13 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from kourou.doors.processes import free_port
 
 SECONDS_MAX = 20.0
 
@@ -160,14 +161,7 @@ def serving_name_server(folder: Path) -> contextlib.AbstractContextManager[Servi
 
 def free_pair(host: str = "127.0.0.1") -> int:
     """A port that is free, as is the one two below it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    while True:
-        with socket.socket(family) as one, socket.socket(family) as other:
-            one.bind((host, 0))
-            port: int = one.getsockname()[1]
-            with contextlib.suppress(OSError):
-                other.bind((host, port - 2))
-                return port
+    return free_port((-2,), host)
 
 
 def _environment(more: Mapping[str, str] | None) -> dict[str, str]:

@@ -21,7 +21,6 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kourou.doors import failpoints
+from kourou.doors.processes import free_port
 from kourou.errors import MQError
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.headers import SendReply
@@ -365,12 +365,7 @@ class CannotMount(Exception):
 
 def free_ports() -> int:
     """A port that is free, with the one two below it and the one above; no outgoing connection gets these."""
-    while True:
-        port = random.randrange(12_000, 32_000)
-        with contextlib.suppress(OSError), contextlib.ExitStack() as probes:
-            for neighbour in (port - 2, port, port + 1):
-                probes.enter_context(socket.socket()).bind(("127.0.0.1", neighbour))
-            return port
+    return free_port((-2, 1))
 
 
 def log_of(folder: Path) -> dict[str, bytes]:

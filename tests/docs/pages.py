@@ -20,13 +20,14 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from kourou.doors.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 SHELL_LANGUAGES = {"console", "bash", "sh", "shell"}
@@ -217,19 +218,11 @@ exec {Path(sys.executable).with_name("kourou")} "$@"
 def free_ports() -> Iterator[int]:
     """One free port for each of USUAL_PORTS; a broker's fast port is two below its main one."""
     while True:
-        name_server, broker, *others = (_probe(0) for _ in range(len(USUAL_PORTS) - 1))
-        found = (name_server, broker, _probe(broker - 2), *others)
-        if all(found) and len(set(found)) == len(USUAL_PORTS):
+        broker = free_port((-2,))
+        name_server, *others = (free_port() for _ in range(len(USUAL_PORTS) - 2))
+        found = (name_server, broker, broker - 2, *others)
+        if len(set(found)) == len(USUAL_PORTS):
             return iter(found)
-
-
-def _probe(port: int) -> int:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return 0
-        return int(probe.getsockname()[1])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -18,7 +18,6 @@ import ctypes
 import fcntl
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -29,6 +28,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from kourou.doors.processes import free_port
 
 VERSIONS = ("4.9.7", "5.3.3")  # 4.9.8 and 5.3.2 were published without server jars
 JAVA_SOURCES = Path(__file__).parent / "java"
@@ -436,21 +437,6 @@ def java_command(
 # --- ports ---------------------------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def free_ports_in_a_row() -> int:
-    """A port whose neighbours a broker also takes are free: -2 (fast port) and +1 (replication).
-
-    It is below those that outgoing connections get, so that none of them takes one meanwhile.
-    """
-    while True:
-        port = random.randrange(12_000, 32_000)
-        with contextlib.suppress(OSError), contextlib.ExitStack() as probes:
-            for neighbour in (port - 2, port, port + 1):
-                probe = probes.enter_context(socket.socket())
-                probe.bind(("127.0.0.1", neighbour))
-            return port
+    """A port whose neighbours a broker also takes are free: -2 (fast port) and +1 (replication)."""
+    return free_port((-2, 1))

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ import pyspark
 import pytest
 
 import kourou
+from kourou.doors.processes import free_port
 from kourou.local.published import make_topic
 from kourou.spark.spark_session import prepare_environment
 
@@ -190,10 +190,3 @@ def ancestors(pid: int) -> list[int]:
             break
         found.append(pid)
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

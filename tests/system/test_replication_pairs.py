@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from kourou.doors.chance import Chance
 from kourou.doors.clock import RealClock
 from kourou.doors.files import RealFiles
 from kourou.doors.network import RealNetwork
+from kourou.doors.processes import free_port
 from kourou.errors import ConfigError
 from kourou.store.store import Draft
 from tests.kourou_process import kourou as run_kourou
@@ -219,14 +219,4 @@ def receive(consumer: kourou.PullConsumer, count: int) -> list[bytes]:
 
 def free_ports() -> int:
     """A port that is free, with the one two below it and the one above."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            try:
-                with socket.socket() as below, socket.socket() as above:
-                    below.bind(("127.0.0.1", port - 2))
-                    above.bind(("127.0.0.1", port + 1))
-                    return port
-            except OSError:
-                continue
+    return free_port((-2, 1))

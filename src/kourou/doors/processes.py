@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 LOOK_SECONDS = 0.05
+QUIET_PORTS = (12_000, 32_000)
 
 
 class Process(NamedTuple):
@@ -91,17 +93,16 @@ def listens(port: int, host: str = "127.0.0.1", seconds: float = 0.2) -> bool:
 
 
 def free_port(beside: Sequence[int] = (), host: str = "127.0.0.1") -> int:
-    """A port that is free, as are those at these distances from it."""
+    """A port that is free, as are those at these distances from it.
+
+    It is below those that outgoing connections get: none of them takes it before a server does.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     while True:
-        with contextlib.ExitStack() as held:
-            first = held.enter_context(socket.socket())
-            first.bind((host, 0))
-            port: int = first.getsockname()[1]
-            try:
-                for distance in beside:
-                    held.enter_context(socket.socket()).bind((host, port + distance))
-            except (OSError, OverflowError):
-                continue
+        port = random.randrange(*QUIET_PORTS)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            for distance in (0, *beside):
+                held.enter_context(socket.socket(family)).bind((host, port + distance))
             return port
 
 
