@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,8 +130,11 @@ def _is_said(remark: object) -> bool:
     return remark not in (None, "", MISSING)
 
 
-def check(results: Both, name: str, explained: Mapping[str, set[str]]) -> None:
-    """Both brokers did the same in this scenario, but for what is explained in the documentation."""
+def check(
+    results: Both, name: str, explained: Mapping[str, set[str]], by_chance: Collection[str] = ()
+) -> None:
+    """Both brokers did the same in this scenario, but for what is explained in the documentation; some do so
+    `by_chance`, when the machine is slow."""
     assert name in results.ours, f"{name} was not run against our broker"
     assert name in results.theirs, f"{name} was not run against Apache's broker"
     mine, other = results.ours[name], results.theirs[name]
@@ -145,7 +148,9 @@ def check(results: Both, name: str, explained: Mapping[str, set[str]]) -> None:
     )
     assert not new, f"{name} differs:{listed}"
     gone = {each for each in known if not any(is_in(place, each) for place in found)}
-    assert not gone, f"{name} differs no more in {sorted(gone)}: take it out of the explained differences"
+    assert not gone or name in by_chance, (
+        f"{name} differs no more in {sorted(gone)}: take it out of the explained differences"
+    )
 
 
 def is_in(place: str, part: str) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from kourou.broker.broker import Broker
+from kourou.protocol.bodies import SubscriptionGroupConfig
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.headers import EndTransaction, OffsetReply, PullReply, QueryOffset, UpdateOffset
 from kourou.protocol.record import decode_all
@@ -154,6 +155,24 @@ def test_a_slave_serves_readers_and_refuses_writers(replicas: ReplicaWorld) -> N
     created = peer.create_topic("elsewhere")
     assert created.code == ResponseCode.SYSTEM_ERROR
     assert "master" in (created.remark or "")
+
+
+def test_a_reader_is_sent_to_another_broker_only_where_there_is_one(replicas: ReplicaWorld) -> None:
+    def suggested(broker: Broker) -> int:
+        return replicas.peer(broker).pull(group="readers").parse(PullReply).suggest_which_broker_id
+
+    def prefers_replica(broker: Broker) -> None:
+        broker.groups.save(SubscriptionGroupConfig(group_name="readers", broker_id=3))
+
+    master, slave = replicas.pair()
+    topic(replicas, master)
+    prefers_replica(master)
+    replicas.peer(master).send(body=b"one")
+    replicas.until_same(master, slave)
+    assert suggested(master) == 3
+    replicas.kill("slave")
+    replicas.until(lambda: not master.replicating.has_slaves)
+    assert suggested(master) == 0
 
 
 def test_a_slave_corrects_nobodys_offset_while_its_master_is_there(replicas: ReplicaWorld) -> None:

@@ -123,13 +123,13 @@ class PullHandler:
         return self._config.slave_read or not self._standing.is_slave
 
     def suggested(self, group_name: str, is_behind: bool) -> int:
-        """Which broker of the set to ask the next time: who is far behind does not disturb the master."""
+        """Which broker of the set to ask the next time: who is far behind does not disturb the master. Where
+        there is no other, nobody is sent to one."""
+        standing = self._standing
         group = self._groups.get(group_name) if self._config.slave_read else None
-        if group is None:
+        if group is None or not (standing.has_slaves or standing.is_slave):
             return 0
-        if is_behind and (self._standing.has_slaves or self._standing.is_slave):
-            return group.which_broker_when_consume_slowly
-        return group.broker_id
+        return group.which_broker_when_consume_slowly if is_behind else group.broker_id
 
     def _send_to_master(self, request: Command, answer: Answer, header: PullMessage, why: str) -> None:
         """Whoever asks is to ask the master, at once and for the same."""
