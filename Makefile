@@ -28,7 +28,7 @@ SECONDS ?= 10
 TARGETS ?=
 HOURS ?=
 SEEDS ?= 500
-WORKERS ?= 2
+WORKERS ?= 3
 ARGS ?=
 
 .PHONY: help demo test lint format interop bench chaos sim fuzz soak docs constraints install clean
