@@ -262,20 +262,22 @@ def test_a43_nobody_learns_from_a_refusal_who_exists(world: BrokerWorld) -> None
     control = world.broker.access.control
     wrong = Credentials("shop-account", "wrong-secret")
     nobody = Credentials("nobody-here", "wrong-secret")
-    remarks, times = set(), {}
-    for by in (wrong, nobody):
-        taken = []
-        for _ in range(3_000):
-            command = signed(send("Orders", b"x" * 100), by)
-            began = time.perf_counter()
-            try:
-                control.check(command, HERE)
-            except Unauthenticated as error:
-                taken.append(time.perf_counter() - began)
-                remarks.add(error.remark)
-        times[by.access_key] = statistics.median(taken)
+    remarks, ratios = set(), []
+    for _ in range(5):  # the best of them: a machine with other work is no leak
+        taken: dict[str, list[float]] = {wrong.access_key: [], nobody.access_key: []}
+        for _ in range(1_000):
+            for by in (wrong, nobody):  # in turns: whatever the machine does, it does to both
+                command = signed(send("Orders", b"x" * 100), by)
+                began = time.perf_counter()
+                try:
+                    control.check(command, HERE)
+                except Unauthenticated as error:
+                    taken[by.access_key].append(time.perf_counter() - began)
+                    remarks.add(error.remark)
+        times = [statistics.median(each) for each in taken.values()]
+        ratios.append(max(times) / min(times))
     assert len(remarks) == 1
-    assert max(times.values()) / min(times.values()) < 1.25
+    assert min(ratios) < 1.25
 
 
 def test_a44_guessing_is_slow_and_locks_nobody_out(world: BrokerWorld) -> None:
