@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kourou.access.signatures import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNED_AT, signature
 from kourou.errors import ConfigError
 from kourou.protocol.command import Command
 
@@ -33,6 +32,9 @@ class Credentials:
 
         With the time, a server that looks for repeated requests can tell an old one.
         """
+        # OpenSSL is loaded by whoever signs, not by everybody who imports a client.
+        from kourou.access.signatures import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNED_AT, signature
+
         fields = dict(command.fields)
         fields.pop(SIGNATURE, None)  # a request that is sent again
         fields[ACCESS_KEY] = self.access_key

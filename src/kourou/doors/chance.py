@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import random
-import secrets
 
 
 class Chance(random.Random):
@@ -14,4 +14,4 @@ class Chance(random.Random):
 
     def secret_bytes(self, count: int) -> bytes:
         """Bytes nobody can guess (also not from a seed)."""
-        return secrets.token_bytes(count)
+        return os.urandom(count)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import sys
 from collections.abc import Collection
 from typing import NamedTuple, Protocol, TypeGuard
@@ -200,6 +199,8 @@ class RealFiles:
         os.remove(path)
 
     def remove_folder(self, path: str) -> None:
+        import shutil  # brings compressors along, and few processes ever remove a folder
+
         shutil.rmtree(path)
 
     def sync_folder(self, folder: str) -> None:
