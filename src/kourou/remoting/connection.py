@@ -42,7 +42,16 @@ from kourou.remoting.answer import (
     one_way,
     refusal,
 )
-from kourou.remoting.switchboard import BACKLOG, BUSY, CROWDED, PARKED, UNREAD, Switchboard
+from kourou.remoting.switchboard import (
+    BACKLOG,
+    BUSY,
+    CROWDED,
+    LIGHT_BYTES,
+    LIGHT_REQUESTS,
+    PARKED,
+    UNREAD,
+    Switchboard,
+)
 from kourou.remoting.watch import Watch
 
 T = TypeVar("T")
@@ -59,9 +68,9 @@ class Connection(asyncio.BufferedProtocol):
     """A peer, as handlers see it. Belongs to the event loop's thread."""
 
     __slots__ = (
-        *("_alarm", "_backlog", "_backlog_bytes", "_board", "_is_writable", "_large_writes"),
+        *("_alarm", "_backlog", "_board", "_is_writable", "_large_writes"),
         *("_on_close", "_out", "_out_bytes", "_paused", "_pending", "_reader", "_reads_at_call"),
-        *("_transport", "_why", "bytes_out", "facts", "frames", "gathered_bytes"),
+        *("_transport", "_why", "backlog_bytes", "bytes_out", "facts", "frames", "gathered_bytes"),
         *("in_flight_bytes", "in_flight_requests", "is_gathered", "is_open"),
         *("local_host", "local_port", "packed_peer", "parked_bytes", "parked_requests", "partial_bytes"),
         *("peer", "peer_host", "peer_port", "reads", "unread_bytes", "watch", "writes"),
@@ -71,7 +80,6 @@ class Connection(asyncio.BufferedProtocol):
         self._board = board
         self._reader = FrameReader()
         self._backlog: list[Frame] = []
-        self._backlog_bytes = 0
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
         self._large_writes: list[tuple[int, int]] = []  # where in all bytes out they begin and end
@@ -93,6 +101,8 @@ class Connection(asyncio.BufferedProtocol):
         """What it sent in this tick waits for what others send: see `Switchboard.gather`."""
         self.facts: dict[str, object] = {}
         """Whatever a handler wants to remember about this peer."""
+        self.backlog_bytes = 0
+        """Requests that were put off."""
         self.frames = self.reads = self.writes = self.bytes_out = 0
         self.in_flight_requests = self.in_flight_bytes = self.partial_bytes = 0
         self.parked_requests = self.parked_bytes = 0
@@ -174,6 +184,11 @@ class Connection(asyncio.BufferedProtocol):
         return self.in_flight_requests > 0 or bool(self._backlog) or self.is_gathered
 
     @property
+    def is_light(self) -> bool:
+        """Whether little of what it asked was put off."""
+        return len(self._backlog) <= LIGHT_REQUESTS and self.backlog_bytes <= LIGHT_BYTES
+
+    @property
     def pending_calls(self) -> int:
         """How many requests of ours wait for this peer's reply."""
         return len(self._pending)
@@ -193,6 +208,8 @@ class Connection(asyncio.BufferedProtocol):
         board = self._board
         self.reads += 1
         board.bytes_in += len(data)
+        if board.bytes_in > board.takes_until:
+            board.count_read(len(data))
         try:
             frames = self._reader.feed(data)
             if frames:
@@ -212,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
         if self._backlog:
             self._put_off(frames)
-        elif board.is_spent:
+        elif board.is_spent or board.has_enough:
             self._put_off(frames)
             board.stand_in_line(self)
         elif not board.run_handlers:
@@ -327,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._why:
             return
         self._backlog += frames
-        self._backlog_bytes += sum(
+        self.backlog_bytes += sum(
             len(each.header) + len(each.body) + REQUEST_OVERHEAD_BYTES for each in frames
         )
         self.pause(BACKLOG)
@@ -337,7 +354,7 @@ class Connection(asyncio.BufferedProtocol):
         """Go on with what was put off, as far as there is room now."""
         if self._backlog and self._is_writable and self.is_open and not self._why:
             backlog, self._backlog = self._backlog, []
-            self._backlog_bytes = 0
+            self.backlog_bytes = 0
             self.weigh()
             try:
                 self._handle(backlog)
@@ -464,7 +481,7 @@ class Connection(asyncio.BufferedProtocol):
         """Bring what the board knows of unread bytes up to date."""
         board = self._board
         gathered = self._out_bytes
-        unread = self._written_bytes() + gathered + self._backlog_bytes
+        unread = self._written_bytes() + gathered + self.backlog_bytes
         board.gathered_bytes += gathered - self.gathered_bytes
         board.unread_bytes += unread - self.unread_bytes
         self.gathered_bytes = gathered
@@ -560,7 +577,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out.clear()
         self._backlog = []
         self._large_writes.clear()
-        self._out_bytes = self._backlog_bytes = 0
+        self._out_bytes = self.backlog_bytes = 0
         board = self._board
         board.gathered_bytes -= self.gathered_bytes
         board.unread_bytes -= self.unread_bytes

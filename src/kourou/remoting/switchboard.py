@@ -9,14 +9,18 @@ Each of these sums has the same bound, `total_in_flight_bytes_max`:
                       taken, and what was put off
 
 A few hundred bytes of requests may ask for megabytes, so one tick answers an eighth of the bound and no
-more: then everybody stands in line, first come first served, until what was answered has been written.
-Together with hanging up at once, not at the next sweep, this keeps `unread_bytes` where it belongs however
-many peers ask and do not read.
+more: then everybody stands in line until what was answered has been written. Together with hanging up at
+once, not at the next sweep, this keeps `unread_bytes` where it belongs however many peers ask and do not
+read.
+
+For the same reason a tick takes up `TICK_REQUEST_BYTES_MAX` of requests, or answers `TICK_ANSWER_BYTES_MAX`,
+some milliseconds of work, and no more: whoever asks next is heard after that. The line is in truth two, each
+first come first served: of those who want a request or two, and of those who want many at once. They take
+turns, tick by tick: so a crowd of greedy peers waits long, and nobody else does.
 
 What begins alike and came from many connections in one tick is handed over together, when its run handler
 wants it so. Most producers wait for each answer and send one message at a time: the sends of 64 of them then
-cost little more each than 64 sends of one. Only what is handed over counts as being worked on, so a tick does
-not gather for longer than `GATHER_BYTES_MAX` have come in.
+cost little more each than 64 sends of one.
 """
 
 from __future__ import annotations
@@ -52,10 +56,19 @@ HELD_BACK_NAMES = {
 
 READ_BYTES_MAX = 256 * 1024
 TICK_SHARE = 8
-"""One tick answers this part of what may be unread; hanging up on somebody frees as much, so that the next
-time is as far away."""
+"""One tick answers this part of what may be unread, at most; hanging up on somebody frees as much, so that
+the next time is as far away."""
 
-GATHER_BYTES_MAX = 4 * 1024 * 1024
+TICK_ANSWER_BYTES_MAX = 4 * 1024 * 1024
+TICK_REQUEST_BYTES_MAX = 1280 * 1024
+"""A thousand sends of 1 KiB, 10 ms of work. Half of it costs a loaded broker 8 % of its rate; bench: send
+64x16."""
+
+TURN_REQUEST_BYTES_MAX = 512 * 1024
+"""Of those in line, when there are more than one tick may take up: here it is others who would wait."""
+
+LIGHT_REQUESTS, LIGHT_BYTES = 2, 16 * 1024
+"""Who waits with no more than that stands in the shorter line."""
 
 _NO_RUN_HANDLERS: Mapping[bytes, RunHandler] = {}
 _partial_bytes = attrgetter("partial_bytes")
@@ -102,24 +115,28 @@ class Switchboard:
         self.is_crowded = False
         self.is_spent = False
         """This tick has answered as much as one may: whoever asks now stands in line."""
+        self.has_enough = False
+        """This tick has taken up as many requests as one may, and it is the same."""
+        self.takes_until: float = math.inf if is_client else 0
+        """How many bytes will have come in when this tick has taken up enough; 0 before its first read. What
+        a client gets are answers, and it takes them all."""
         self.is_closed = False
         # A client refuses each call that would wait behind too much (`client.py`), and hangs up on no server.
         self._unread_bytes_max = math.inf if is_client else limits.total_in_flight_bytes_max
-        self._line: dict[Connection, None] = {}  # in order, each once
+        self._tick_answer_bytes_max = min(self._unread_bytes_max / TICK_SHARE, TICK_ANSWER_BYTES_MAX)
+        self._light: dict[Connection, None] = {}  # in order, each once
+        self._heavy: dict[Connection, None] = {}
+        self._is_line_due = self._is_heavy_turn = False
         self._gathered: list[tuple[RunHandler, Connection, list[Frame]]] = []
-        self._gathers_until = 0  # how many bytes will have come in then
 
     # ---------------------------------------------------------------------------------- many at once
 
     def gather(self, handler: RunHandler, connection: Connection, frames: list[Frame]) -> None:
         """Let `handler` have `frames` together with what others send in this tick."""
         if not self._gathered:
-            self._gathers_until = self.bytes_in + GATHER_BYTES_MAX
             self.tick.at_end(self.handle_gathered)
         self._gathered.append((handler, connection, frames))
         connection.is_gathered = True
-        if self.bytes_in > self._gathers_until:
-            self.handle_gathered()
 
     def handle_gathered(self) -> None:
         gathered, self._gathered = self._gathered, []
@@ -156,7 +173,7 @@ class Switchboard:
 
     def check_unread(self) -> None:
         """To be called when `unread_bytes` has grown."""
-        if self.gathered_bytes * TICK_SHARE > self._unread_bytes_max and not self.is_spent:
+        if self.gathered_bytes > self._tick_answer_bytes_max and not self.is_spent:
             self.is_spent = True
             self.tick.flush_at_end(self._let_the_line_move)
         if self.unread_bytes > self._unread_bytes_max:
@@ -175,20 +192,44 @@ class Switchboard:
 
     # ------------------------------------------------------------------------------------ turn by turn
 
+    def count_read(self, size: int) -> None:
+        """To be called when a read of `size` bytes has gone past `takes_until`."""
+        if not self.takes_until:
+            self.takes_until = self.bytes_in - size + TICK_REQUEST_BYTES_MAX
+            self.tick.flush_at_end(self._end_counting)
+        elif not self.has_enough:
+            self.has_enough = True
+            self.tick.flush_at_end(self._let_the_line_move)
+
+    def _end_counting(self) -> None:
+        self.takes_until = 0
+
     def stand_in_line(self, connection: Connection) -> None:
         """Let it take up its backlog in a later tick, after those who came before."""
-        self._line[connection] = None
+        if connection not in self._light and connection not in self._heavy:
+            (self._light if connection.is_light else self._heavy)[connection] = None
 
     def _let_the_line_move(self) -> None:
         """All is written; in the next tick, after its reads, the first in line may ask again."""
-        self.tick.at_end(self._serve_the_line)
+        if not self._is_line_due:
+            self._is_line_due = True
+            self.tick.at_end(self._serve_the_line)
 
     def _serve_the_line(self) -> None:
-        self.is_spent = False
-        while self._line and not self.is_spent:
-            connection = next(iter(self._line))
-            del self._line[connection]
+        """The lines take turns, a tick each: so what the light ones wanted is written before the work for the
+        others begins."""
+        self._is_line_due = self.is_spent = self.has_enough = False
+        line = self._heavy if self._heavy and (self._is_heavy_turn or not self._light) else self._light
+        self._is_heavy_turn = line is self._light
+        served = 0
+        while line and served < TURN_REQUEST_BYTES_MAX and not self.is_spent:
+            connection = next(iter(line))
+            del line[connection]
+            served += connection.backlog_bytes
             connection.take_up_backlog()
+        if self._light or self._heavy:
+            self.has_enough = True
+            self.tick.flush_at_end(self._let_the_line_move)
 
 
 def _hand_over(reads: list[Read], handler: RunHandler) -> None:

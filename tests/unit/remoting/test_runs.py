@@ -9,7 +9,7 @@ from kourou.protocol.frame import Frame
 from kourou.remoting.answer import Answer, RunAnswers, RunHandler
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.server import Server
-from kourou.remoting.switchboard import GATHER_BYTES_MAX
+from kourou.remoting.switchboard import TICK_REQUEST_BYTES_MAX
 from tests.unit.remoting.simulated_world import ECHO, Peer, World, ask, on_a_loop, turns
 
 SEND, OTHER = 310, 311
@@ -245,7 +245,7 @@ def assert_nothing_is_held(world: Working) -> None:
         connection.weigh()
         assert not connection.is_held_back
         assert not connection.is_working
-        assert connection._backlog_bytes == connection.in_flight_bytes == connection.unread_bytes == 0
+        assert connection.backlog_bytes == connection.in_flight_bytes == connection.unread_bytes == 0
     assert board.in_flight_bytes == board.unread_bytes == board.gathered_bytes == 0
 
 
@@ -332,17 +332,16 @@ async def test_what_was_received_whole_is_handled_though_its_sender_is_gone_alre
 
 
 @on_a_loop
-async def test_gathering_ends_when_much_has_come_in_so_that_it_counts_as_being_worked_on() -> None:
+async def test_a_tick_gathers_so_much_and_the_rest_waits_its_turn() -> None:
     world = Working()
-    world.sends.keeps = True
-    await world.serve_runs(ServerConfig(total_in_flight_bytes_max=GATHER_BYTES_MAX))
+    await world.serve_runs()
     await world.peers(8)
     for connection in world.accepted:
-        connection.received(ask(SEND, 1, bytes(GATHER_BYTES_MAX // 4)).encode())
-    assert [len(run) for run in world.sends.runs] == [5]
-    assert all(each.is_held_back for each in world.accepted)
+        connection.received(ask(SEND, 1, bytes(TICK_REQUEST_BYTES_MAX // 4)).encode())
+    assert [each.is_held_back for each in world.accepted] == [False] * 3 + [True] * 5
     await turns()
-    assert [len(run) for run in world.sends.runs] == [5, 3]
+    assert [len(run) for run in world.sends.runs] == [3, 2, 2, 1]
+    assert_nothing_is_held(world)
 
 
 @on_a_loop

@@ -6,7 +6,7 @@ from kourou.protocol.command import Command
 from kourou.remoting.answer import Answer
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.server import Connection
-from kourou.remoting.switchboard import TICK_SHARE
+from kourou.remoting.switchboard import TICK_REQUEST_BYTES_MAX, TICK_SHARE
 from tests.unit.remoting.simulated_world import ECHO, PARK, Peer, World, ask, on_a_loop, turns
 
 BOUND = 1_000_000
@@ -116,8 +116,62 @@ async def test_one_tick_answers_its_share_and_the_others_get_theirs_in_the_order
     await turns(100)
     assert [[r.opaque for r in peer.replies] for peer in peers] == [[1, 2]] * 20
     assert world.handled == [each for each in in_order for _ in range(2)]
-    assert not any(each.is_held_back or each.is_working for each in world.accepted)
-    assert world.server.counters.closed == {}
+    assert_nothing_waits(world)
+
+
+@on_a_loop
+async def test_who_asks_for_little_does_not_wait_for_those_who_ask_for_much() -> None:
+    world = Pulled()
+    await world.serve_much()
+    greedy = await world.peers(20, reading=True)
+    [modest] = await world.peers(1, reading=True)
+    for peer in greedy:
+        peer.transport.write(b"".join(ask(ECHO, number).encode() for number in range(5)))
+    modest.transport.write(ask(ECHO).encode())
+    while not modest.replies:
+        await turns(1)
+    before = len(world.handled)
+    assert before * REPLY_BYTES <= 5 * (TICK_BYTES + 5 * REPLY_BYTES), "five turns at most: it was heard late"
+    await turns(200)
+    assert [len(peer.replies) for peer in greedy] == [5] * 20
+    assert_nothing_waits(world)
+
+
+@on_a_loop
+async def test_who_asks_for_much_is_served_however_many_ask_for_little() -> None:
+    world = Pulled()
+    await world.serve_much()
+    modest = await world.peers(20, reading=True)
+    [greedy] = await world.peers(1, reading=True)
+    asked = dict.fromkeys(modest, 0)
+    is_greedy_waiting = False
+    while len(greedy.replies) < 3:
+        for peer in modest:  # each of them asks again as soon as it is answered
+            if asked[peer] == len(peer.replies):
+                peer.transport.write(ask(ECHO).encode())
+                asked[peer] += 1
+        if world.handled and not is_greedy_waiting:
+            is_greedy_waiting = True
+            greedy.transport.write(b"".join(ask(ECHO, number).encode() for number in range(3)))
+        await turns(1)
+        assert len(world.handled) < 100, "the others go first for ever"
+    await turns(100)
+    assert_nothing_waits(world)
+
+
+@on_a_loop
+async def test_a_tick_takes_up_so_many_requests_and_goes_on_with_the_rest_afterwards() -> None:
+    world = World()
+    await world.serve()
+    peers = [await world.peer() for _ in range(6)]
+    body = bytes(TICK_REQUEST_BYTES_MAX // 40)
+    for connection in world.accepted:
+        connection.received(b"".join(ask(ECHO, number, body).encode() for number in range(10)))
+    assert [each.is_held_back for each in world.accepted] == [False] * 3 + [True] * 3
+    await turns(100)
+    for peer in peers:
+        assert [r.opaque for r in peer.replies] == list(range(10)), "in the order they came"
+    assert_nothing_waits(world)
 
 
 @on_a_loop
@@ -211,3 +265,8 @@ async def test_a_peer_that_parks_too_much_is_not_read_from_until_half_is_answere
     assert len(world.kept) == 15
     assert not accepted.is_held_back
     assert accepted.parked_requests == 9
+
+
+def assert_nothing_waits(world: World) -> None:
+    assert not any(each.is_held_back or each.is_working for each in world.accepted)
+    assert world.server.counters.closed == {}
