@@ -58,7 +58,7 @@ interop: $(STAMP) ## against real Apache clients, brokers and name servers (Java
 	@missing=; for tool in java mvn; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	if [ -n "$$missing" ]; then \
 		echo "make interop: NOT RUN, missing on PATH:$$missing (install a JDK 11+ and Maven 3.8+)" >&2; exit 1; fi
-	@$(BIN)/python -m pytest tests/interop -m "" $(ARGS)
+	@$(BIN)/python -m pytest tests/interop -m "" --numprocesses 2 --dist loadfile $(ARGS)
 
 bench: $(STAMP) ## measure, and compare with an Apache broker where Java and Maven are
 	@$(BIN)/python -m bench $(ARGS)
