@@ -108,6 +108,22 @@ def test_a_connection_the_server_closed_meanwhile_is_made_anew_without_a_failure
         assert running.server.counters.accepted == 2
 
 
+def test_a_server_that_said_something_before_it_closed_is_called_anew_without_a_failure() -> None:
+    heard: list[bytes] = []
+    handlers = {307: lambda request, answer: heard.append(request.body)}
+    with serving() as running, BlockingClient(handlers=handlers) as client:
+        client.call(running.address, Command(ECHO))
+        [connection] = running.server.connections
+        running.on_loop(lambda: connection.send_one_way(Command(307, body=b"last words")))
+        running.on_loop(lambda: connection.close("idle"))
+        deadline = time.monotonic() + 5
+        while running.on_loop(lambda: len(running.server.connections)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert client.call(running.address, Command(ECHO, body=b"again")).body == b"again"
+        assert heard == [b"last words"]
+        assert running.server.counters.accepted == 2
+
+
 def test_losing_the_connection_fails_all_who_wait() -> None:
     with serving() as running, BlockingClient() as client, ThreadPoolExecutor(4) as threads:
         calls = [threads.submit(client.call, running.address, Command(KEEP), 10.0) for _ in range(4)]
@@ -173,6 +189,21 @@ def test_what_the_server_asks_is_handled_while_a_call_waits_or_in_poll() -> None
             assert time.monotonic() < deadline - 4
 
 
+def test_what_a_server_said_meanwhile_is_heard_without_waiting() -> None:
+    heard: list[bytes] = []
+    handlers = {307: lambda request, answer: heard.append(request.body)}
+    with serving() as running, BlockingClient(handlers=handlers) as client:
+        client.hear(running.address)  # no connection yet: nothing to hear, and none is made
+        assert not running.server.connections
+        client.call(running.address, Command(ECHO))
+        [connection] = running.server.connections
+        running.on_loop(lambda: connection.send_one_way(Command(307, body=b"news")))
+        deadline = time.monotonic() + 5
+        while not heard and time.monotonic() < deadline:
+            client.hear(running.address)
+        assert heard == [b"news"]
+
+
 def test_replies_to_call_soon_are_told_by_poll_with_no_lock_held() -> None:
     with serving() as running, BlockingClient() as client:
         got: list[Any] = []
@@ -189,6 +220,21 @@ def test_replies_to_call_soon_are_told_by_poll_with_no_lock_held() -> None:
             client.poll(5.0)  # returns by itself when a request is overdue
         assert sorted(type(each).__name__ for each in got) == ["Command"] * 4 + ["TimedOut"]
         assert time.monotonic() < deadline - 4
+
+
+def test_a_large_reply_is_told_where_it_was_received_to_who_asks_for_that() -> None:
+    body = bytes(range(256)) * 4096
+    with serving() as running, BlockingClient() as client:
+        got: list[Any] = []
+        client.call_soon(running.address, Command(ECHO, body=body), 5.0, got.append, in_place=True)
+        client.call_soon(running.address, Command(ECHO, body=body), 5.0, got.append)
+        client.call_soon(running.address, Command(ECHO, body=b"small"), 5.0, got.append, in_place=True)
+        deadline = time.monotonic() + 5
+        while len(got) < 3 and time.monotonic() < deadline:
+            client.poll(5.0)
+        assert [type(each.body) for each in got] == [memoryview, bytes, bytes]
+        assert [bytes(each.body) for each in got] == [body, body, b"small"]
+        assert client.call(running.address, Command(ECHO, body=body), 5.0).body == body
 
 
 def test_call_soon_tells_of_a_lost_connection() -> None:

@@ -22,6 +22,7 @@ from kourou.client.consuming import Consuming
 from kourou.client.delays import DelayLevel
 from kourou.client.drive import AsyncDriver
 from kourou.client.producer_settings import ProducerSettings
+from kourou.client.route_news import route_news
 from kourou.client.sending import Sending
 from kourou.client.sends import SendAttempt, SendResult, SendStatus
 from kourou.client.transaction_producer import AsyncTransactionProducer
@@ -60,7 +61,8 @@ class SimulatedProducer(AsyncTransactionProducer):
         self._sending = Sending(group, name_servers, ProducerSettings(**options), machine.clock, chance)
         self._asking = Asking(self._sending, chance)
         self._lingering = None
-        handlers = {**self._asking.handlers, **self._own_handlers()}
+        news = route_news(self._sending.routes)
+        handlers = {**self._asking.handlers, **self._own_handlers(), **news}
         client = Client(
             network=machine.network,
             clock=machine.clock,

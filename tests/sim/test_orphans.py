@@ -2,7 +2,7 @@
 
 A replica set that elects its master, a group of our consumers with the settings everybody has, and messages
 that are put into every queue all the time. How long a message waits after it was acknowledged is how long
-nobody read its queue.
+nobody read its queue. A broker that is added is found by consumers and producers within the same time.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from kourou.protocol.command import request
 from kourou.protocol.headers import CreateTopic
 from kourou.remoting.client import Client
 from tests.sim.actors import SimulatedProducer, in_order_of_birth
-from tests.sim.elected_brokers import World
-from tests.sim.machines import Machine, SeededChance
+from tests.sim.elected_brokers import SETTINGS, World
+from tests.sim.machines import BrokerMachine, Machine, SeededChance
 from tests.sim.switches import address, begun, now, played, settled, until
 
-TOPIC, QUEUES, BROKER = "owned", 8, "shop"
+TOPIC, QUEUES, BROKER, ADDED = "owned", 8, "shop", "annex"
 MEMBERS = 3
 ORPHANED_SECONDS_MAX = 3.0
 PUT_SECONDS = 0.25
@@ -66,11 +66,12 @@ class Group:
     def __init__(self, world: World) -> None:
         self.world = world
         self.present: list[tuple[Machine, Consuming]] = []
-        self.queues = QUEUES
-        self.waits: dict[bytes, tuple[int, float]] = {}
-        """What was acknowledged and not handled yet: its queue, and since when."""
+        self.queues = {BROKER: QUEUES, ADDED: 0}
+        self.waits: dict[bytes, float] = {}
+        """What was acknowledged and not handled yet, and since when."""
         self.longest = 0.0
         self.put = 0
+        self.acknowledged = {BROKER: 0, ADDED: 0}
         self._seen: set[bytes] = set()
         self._hosts = 0
 
@@ -109,36 +110,47 @@ class Group:
     def _took(self, message: ReceivedMessage) -> None:
         self._seen.add(message.body)
         if message.body in self.waits:
-            _, since = self.waits.pop(message.body)
-            self.longest = max(self.longest, now() - since)
+            self.longest = max(self.longest, now() - self.waits.pop(message.body))
 
     async def feed(self) -> None:
         """Into every queue, again and again."""
         machine = self.machine()
         producer = SimulatedProducer(machine, "feeders", None, self.world.name_server.address)
-        await asyncio.gather(*(self._feed_one(producer, number) for number in range(32)))
+        every = [(broker, number) for broker in self.queues for number in range(16)]
+        await asyncio.gather(*(self._feed_one(producer, *each) for each in every))
 
-    async def _feed_one(self, producer: SimulatedProducer, queue_id: int) -> None:
-        queue = MessageQueue(topic=TOPIC, broker_name=BROKER, queue_id=queue_id)
+    async def _feed_one(self, producer: SimulatedProducer, broker: str, queue_id: int) -> None:
+        queue = MessageQueue(topic=TOPIC, broker_name=broker, queue_id=queue_id)
         while True:
             await asyncio.sleep(PUT_SECONDS)
-            if queue_id >= self.queues:
+            if queue_id >= self.queues[broker]:
                 continue
             self.put += 1
-            body = b"%d/%d" % (queue_id, self.put)
+            body = b"%d" % self.put
             try:
                 await producer.send(Message(TOPIC, body), queue=queue, timeout=1.0)
             except MQError:
                 continue  # the broker is away: that is not the group's fault
+            self.acknowledged[broker] += 1
             if body not in self._seen:
-                self.waits[body] = (queue_id, now())
+                self.waits[body] = now()
 
     def orphaned(self) -> float:
         """How long a message has waited, at most; those that wait still count."""
-        return max([self.longest, *(now() - since for _, since in self.waits.values())])
+        return max([self.longest, *(now() - since for since in self.waits.values())])
 
-    def held(self) -> set[int]:
-        return {queue.queue_id for _, member in self.present for queue in member.held if queue.topic == TOPIC}
+    def held(self) -> set[tuple[str, int]]:
+        return {
+            (queue.broker_name, queue.queue_id)
+            for _, member in self.present
+            for queue in member.held
+            if queue.topic == TOPIC
+        }
+
+    def has_all(self) -> bool:
+        return self.held() == {
+            (name, number) for name, count in self.queues.items() for number in range(count)
+        }
 
 
 Change = Callable[[Group], Coroutine[Any, Any, None]]
@@ -158,8 +170,21 @@ async def _crash(group: Group) -> None:
 
 async def _more_queues(group: Group) -> None:
     await _make(group, QUEUES + 4)
-    group.queues = QUEUES + 4
-    await until(lambda: len(group.held()) == group.queues, ORPHANED_SECONDS_MAX, "new queues have no owner")
+    group.queues[BROKER] = QUEUES + 4
+    await until(group.has_all, ORPHANED_SECONDS_MAX, "new queues have no owner")
+
+
+async def _another_broker(group: Group) -> None:
+    """Nobody who knows the topic has a connection to it: only a name server can tell."""
+    settings = {**SETTINGS, "broker_role": "ASYNC_MASTER"}
+    added = BrokerMachine(group.world.network, ADDED, "127.0.2.9", SeededChance(9), settings)
+    await added.start()
+    await _make(group, QUEUES, at=added)
+    group.queues[ADDED] = QUEUES
+    sent = until(lambda: group.acknowledged[ADDED], ORPHANED_SECONDS_MAX, "nobody sends to the new broker")
+    held = until(group.has_all, ORPHANED_SECONDS_MAX, "the new broker's queues have no owner")
+    sent_seconds, held_seconds = await asyncio.gather(sent, held)
+    print(f"a new broker's queues: sent to after {sent_seconds:.2f} s, owned after {held_seconds:.2f} s")
 
 
 async def _fail_over(group: Group) -> None:
@@ -169,8 +194,8 @@ async def _fail_over(group: Group) -> None:
     await until(lambda: group.world.master() is not None, 20.0, "nobody leads")
 
 
-async def _make(group: Group, queues: int) -> None:
-    master = group.world.master()
+async def _make(group: Group, queues: int, at: BrokerMachine | None = None) -> None:
+    master = at or group.world.master()
     assert master is not None
     machine = group.machine()
     client = Client(network=machine.network, clock=machine.clock, chance=machine.chance)
@@ -179,7 +204,7 @@ async def _make(group: Group, queues: int) -> None:
     assert made.code == ResponseCode.SUCCESS, made.remark
 
 
-@pytest.mark.parametrize("change", [_join, _leave, _crash, _more_queues, _fail_over])
+@pytest.mark.parametrize("change", [_join, _leave, _crash, _more_queues, _another_broker, _fail_over])
 def test_no_queue_is_without_an_owner_for_long(change: Change) -> None:
     async def story() -> None:
         world = await begun(0)
@@ -197,8 +222,8 @@ def test_no_queue_is_without_an_owner_for_long(change: Change) -> None:
         put = group.put
         await change(group)
         await asyncio.sleep(6.0)
-        assert group.held() == set(range(group.queues))
-        assert group.put > put + 8 * group.queues, "nothing is proved"
+        assert group.has_all()
+        assert group.put > put + 8 * sum(group.queues.values()), "nothing is proved"
         assert group.orphaned() <= ORPHANED_SECONDS_MAX, f"{change.__name__}: {group.orphaned():.2f} s"
         print(f"{change.__name__}: {group.orphaned():.2f} s")
         feeding.cancel()

@@ -37,6 +37,7 @@ from kourou.client.offsets import FileOffsets, Places, default_offsets_file
 from kourou.client.operations import SQL92, TAG, Subscription
 from kourou.client.presence import client_id
 from kourou.client.rebalance import SOON_SECONDS, Rebalance
+from kourou.client.route_news import route_news
 from kourou.client.settings import checked_group, checked_topic
 from kourou.client.steps import Operation
 from kourou.client.workers import Listener, Task, Workers
@@ -216,7 +217,7 @@ class Consuming:
             network=network,
             clock=clock,
             chance=self._chance,
-            handlers=Answers(self).table(),
+            handlers={**Answers(self).table(), **route_news(self.routes, self._routes_changed)},
             tls=settings.tls,
             sign=settings.sign,
             retry_seconds_max=RETRY_SECONDS_MAX,
@@ -517,6 +518,12 @@ class Consuming:
             if topic is not None:
                 self.routes.doubt(topic)
             self._rebalance.look_soon()
+
+    def _routes_changed(self, seconds: float) -> None:
+        """A name server says so: there may be queues for us, or somebody for ours."""
+        if not self.is_stopping:
+            self._keep_places()
+            self._rebalance.look_soon(seconds)
 
     def move(self, offsets: dict[MessageQueue, int]) -> None:
         """Go on elsewhere in these queues, as far as they are ours: an administrator has reset the group."""

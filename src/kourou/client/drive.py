@@ -28,6 +28,7 @@ from kourou.client.steps import (
     Call,
     Collect,
     Fetch,
+    Hear,
     Launch,
     Operation,
     Pause,
@@ -155,6 +156,8 @@ class BlockingDriver:
             from kourou.remoting.blocking_http import fetch_text
 
             return fetch_text(step.url, step.timeout)
+        if isinstance(step, Hear):
+            return self._client.hear(step.address)
         return self._wait(step)
 
     def _collect(self, timeout: float) -> Settled:
@@ -390,6 +393,8 @@ class AsyncDriver:
             return await fetch_text(
                 step.url, network=RealNetwork(), clock=RealClock(), timeout_seconds=step.timeout
             )
+        if isinstance(step, Hear):
+            return None  # the event loop reads everything
         return await _arrived(step)
 
     def _connected(self) -> Client:

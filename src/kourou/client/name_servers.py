@@ -38,7 +38,7 @@ class NameServers:
         address_server: str | None = None,
     ) -> None:
         self.addresses = tuple(chance.sample(addresses, len(addresses)))
-        self._chance = chance
+        self.chance = chance
         self._clock = clock
         self._current = 0
         self._address_server = address_server
@@ -104,5 +104,5 @@ class NameServers:
         if not addresses:
             raise ConfigError(f"{url} lists no name server")
         if set(addresses) != set(self.addresses):
-            self.addresses = tuple(self._chance.sample(addresses, len(addresses)))
+            self.addresses = tuple(self.chance.sample(addresses, len(addresses)))
             self._current = 0

@@ -19,6 +19,7 @@ from kourou.client.delays import Delay
 from kourou.client.drive import AsyncDriver, BlockingDriver
 from kourou.client.producer_settings import ProducerOptions, ProducerSettings
 from kourou.client.queue_choice import Order, Select
+from kourou.client.route_news import route_news
 from kourou.client.sending import Sending, Where
 from kourou.client.sends import SendResult
 from kourou.client.steps import Operation
@@ -67,8 +68,13 @@ class Producer:
         self._lingering = _lingering(self._sending)
         self._is_closing = threading.Event()
         self._beating: threading.Thread | None = None
+        self._sending.routes.reads_when_asked = True
         self._driver = BlockingDriver(
-            handlers={**self._asking.handlers, **self._own_handlers()},
+            handlers={
+                **self._asking.handlers,
+                **self._own_handlers(),
+                **route_news(self._sending.routes),
+            },
             tls=self._sending.settings.tls,
             sign=self._sending.settings.sign,
         )
@@ -297,7 +303,11 @@ class AsyncProducer:
         self._asking = Asking(self._sending, Chance())
         self._lingering = _lingering(self._sending)
         self._driver = AsyncDriver(
-            handlers={**self._asking.handlers, **self._own_handlers()},
+            handlers={
+                **self._asking.handlers,
+                **self._own_handlers(),
+                **route_news(self._sending.routes),
+            },
             tls=self._sending.settings.tls,
             sign=self._sending.settings.sign,
         )

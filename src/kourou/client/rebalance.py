@@ -2,6 +2,7 @@
 
     when                                                     what for
     a broker says that members came or left (40)             theirs are ours now, or ours theirs
+    a name server says that a route has changed (30020)      there are other queues: a moment later
     a broker was lost, or a queue could not be read          it comes back any time: every 2 s, for 2 minutes
     queues have just changed hands, or are not all had       members may have seen different things: 1 s later
     otherwise every 20 s                                     nothing of the above reached us
@@ -110,6 +111,7 @@ class Rebalance:
         seconds = [each for each in found if isinstance(each, float)]
         if self._clock.monotonic() < self._unrest_until:
             seconds.append(UNREST_STEP_SECONDS)
+        seconds += map(self._brokers.routes.news_due, self._topics)
         self.look_soon(SOON_SECONDS if failures else min(seconds, default=SOON_SECONDS))
         if len(failures) == len(found):
             raise failures[0]

@@ -7,13 +7,17 @@
 A route that cannot be asked for again stays in use: brokers go on working without any name server. Whoever
 wants a route that is just being asked for waits for that answer, so that there is one question at a time for
 each topic.
+
+Name servers of ours also say when a route has changed (`route_news.py`). It is then asked for soon; once a
+second at most, however often they say so.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import attrgetter, or_
 from typing import TYPE_CHECKING
@@ -21,7 +25,7 @@ from typing import TYPE_CHECKING
 from kourou.client.address_map import AddressMap
 from kourou.client.name_servers import LOOKUP_SECONDS, NameServers
 from kourou.client.refusals import accepted, explained
-from kourou.client.steps import Arrival, Call, Operation, Pause, Wait
+from kourou.client.steps import Arrival, Call, Hear, Operation, Pause, Wait
 from kourou.doors.clock import Clock
 from kourou.errors import Denied, MQError, NoMaster, NotFound, Refused, TimedOut, Unreachable
 from kourou.protocol.bodies import PERM_READ, PERM_WRITE, MessageQueue, TopicRouteData
@@ -48,6 +52,15 @@ AGAIN_SECONDS = 3.0
 
 ELSEWHERE_SECONDS = 1.0
 """To find a broker at another address than it tells, even when nothing is left of a send's own time."""
+
+NEWS_AGAIN_SECONDS = 1.0
+"""Between two questions for a route that only a name server's word is the reason for."""
+
+NEWS_SPREAD_SECONDS = 0.2
+"""All clients of a topic hear of its change at once; over so long a time they ask."""
+
+LISTEN_SECONDS = 0.1
+"""While it is busy, who does not read all the time looks so often whether a name server said something."""
 
 DEFAULT_TOPIC_QUEUES_MAX = 4
 QUEUE_COUNT_DIGITS_MAX = 5
@@ -189,15 +202,27 @@ class Route:
 
 
 class _Known:
-    __slots__ = ("data", "fresh_until", "queues_max", "route")
+    __slots__ = ("asked_at", "data", "fresh_until", "news_due", "queues_max", "route")
 
     def __init__(
-        self, route: Route, data: TopicRouteData, queues_max: int | None, fresh_until: float
+        self,
+        route: Route,
+        data: TopicRouteData,
+        queues_max: int | None,
+        fresh_until: float,
+        asked_at: float,
     ) -> None:
         self.route = route
         self.data = data
         self.queues_max = queues_max
         self.fresh_until = fresh_until
+        self.asked_at = asked_at
+        self.news_due = math.inf
+        """When to ask because we were told that it has changed; infinite when we were not."""
+
+    def ask_by(self, moment: float) -> None:
+        self.news_due = moment
+        self.fresh_until = min(self.fresh_until, moment)
 
 
 class Routes:
@@ -219,6 +244,12 @@ class Routes:
         self._lock = threading.Lock()
         self._asked: dict[str, list[Arrival]] = {}
         self._not_elsewhere: set[str] = set()
+        self.hears_news = False
+        """Whether what name servers say by themselves is read, and handed to `changed`."""
+        self.reads_when_asked = False
+        """Whether it is read only when an operation says so: by a client that has no thread of its own."""
+        self._listen_due = 0.0
+        self._news_at = -math.inf
 
     def to_publish(self, topic: str, deadline: float) -> Operation[Route]:
         """Queues to write to. For a topic that is not there yet, the default topic's: sending creates it.
@@ -228,11 +259,12 @@ class Routes:
         try:
             route = yield from self._current(topic, deadline)
         except NotFound as unknown:
+            asked_at = self._clock.monotonic()
             try:
                 default = yield from self.ask(DEFAULT_TOPIC, self._time_left(deadline))
             except NotFound:
                 raise unknown from None
-            route = self._keep(topic, default, DEFAULT_TOPIC_QUEUES_MAX)
+            route = self._keep(topic, default, asked_at, DEFAULT_TOPIC_QUEUES_MAX)
             # A guess: the first send makes the topic, or it is there and its broker had not said so yet.
             self._known[topic].fresh_until = self._clock.monotonic() + AGAIN_SECONDS
         while (
@@ -249,7 +281,9 @@ class Routes:
 
     def ask(self, topic: str, timeout: float) -> Operation[TopicRouteData]:
         """What the name servers say now; raises NotFound when none of them knows the topic."""
-        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRoute(topic, accept_standard_json_only=True))
+        watch = True if self.hears_news else None
+        header = GetRoute(topic, accept_standard_json_only=True, kourou_watch=watch)
+        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         reply = yield from self.name_servers.ask(command, timeout, doubtful=(ResponseCode.TOPIC_NOT_EXIST,))
         try:
             accepted(reply, f"route of topic '{topic}'")
@@ -272,6 +306,26 @@ class Routes:
         known = self._known.get(topic)
         if known is not None:
             known.fresh_until = self._clock.monotonic()
+
+    def changed(self, topics: Iterable[str]) -> float | None:
+        """A name server says that these routes have changed: the next who wants one a moment from now asks.
+
+        Returns the seconds until all of them may be asked for; None when that is no news to us.
+        """
+        now = self._news_at = self._clock.monotonic()
+        soon = now + self.name_servers.chance.uniform(0.0, NEWS_SPREAD_SECONDS)
+        moments = []
+        for topic in topics:
+            known = self._known.get(topic)
+            if known is not None and known.news_due == math.inf:
+                known.ask_by(max(soon, known.asked_at + NEWS_AGAIN_SECONDS))
+                moments.append(known.news_due)
+        return max(moments) - now if moments else None
+
+    def news_due(self, topic: str) -> float:
+        """The seconds until a route is to be asked for because it has changed; infinite when it has not."""
+        known = self._known.get(topic)
+        return math.inf if known is None else max(known.news_due - self._clock.monotonic(), 0.0)
 
     def topics(self) -> list[str]:
         """Those whose route is known."""
@@ -323,15 +377,20 @@ class Routes:
         now = self._clock.monotonic()
         if known is None:
             return (yield from self._first(topic, deadline))
+        if self.reads_when_asked and now >= self._listen_due:
+            self._listen_due = now + LISTEN_SECONDS
+            if self.name_servers.current is not None:
+                yield Hear(self.name_servers.current)
         if now < known.fresh_until:
             return known.route
         # Whoever comes by while we ask goes on with the old one, and so do we if nobody can tell.
         known.fresh_until = now + AGAIN_SECONDS
+        known.asked_at, known.news_due = now, math.inf
         try:
             data = yield from self.ask(topic, min(self._time_left(deadline), KNOWN_LOOKUP_SECONDS))
         except (NotFound, Unreachable):
             return known.route
-        return self._keep(topic, data)
+        return self._keep(topic, data, now)
 
     def _first(self, topic: str, deadline: float) -> Operation[Route]:
         """Ask for a route nobody has asked for yet, or wait for who just does."""
@@ -358,6 +417,7 @@ class Routes:
                 each.put(outcome)
 
     def _asked_or_cached(self, topic: str, deadline: float) -> Operation[Route]:
+        asked_at = self._clock.monotonic()
         try:
             data = yield from self.ask(topic, self._time_left(deadline))
         except Unreachable:
@@ -365,16 +425,21 @@ class Routes:
             if cached is None:
                 raise
             _log.warning("no name server answers: the route of '%s' is the one kept on disk", topic)
-            route = self._keep(topic, cached)
+            route = self._keep(topic, cached, asked_at)
             self._known[topic].fresh_until = self._clock.monotonic() + AGAIN_SECONDS
             return route
-        return self._keep(topic, data)
+        return self._keep(topic, data, asked_at)
 
-    def _keep(self, topic: str, data: TopicRouteData, queues_max: int | None = None) -> Route:
+    def _keep(
+        self, topic: str, data: TopicRouteData, asked_at: float, queues_max: int | None = None
+    ) -> Route:
         before = self._known.get(topic)
         route = Route(topic, data, queues_max, before.route if before else None, self._address_map)
         seconds = LEADERLESS_SECONDS if route.is_leaderless else REFRESH_SECONDS
-        self._known[topic] = _Known(route, data, queues_max, self._clock.monotonic() + seconds)
+        known = _Known(route, data, queues_max, self._clock.monotonic() + seconds, asked_at)
+        if self._news_at >= asked_at:  # of this topic, perhaps, and after the answer was given
+            known.ask_by(asked_at + NEWS_AGAIN_SECONDS)
+        self._known[topic] = known
         if self._cache is not None and queues_max is None:
             self._cache.keep(topic, data)
         return route

@@ -10,6 +10,7 @@ when that fails is therefore written once, and `drive.py` runs it blocking or as
     Wait      for something another brings, a broker by itself say; sent it, None when time ran out
     Pause     let time pass; sent None
     Fetch     a small page by HTTP; sent its text
+    Hear      take in what a server has said by itself, if nobody else reads it; sent None
 """
 
 from __future__ import annotations
@@ -80,7 +81,11 @@ class Fetch(NamedTuple):
     """Seconds."""
 
 
-Step: TypeAlias = Call | Launch | Collect | Wait | Pause | Fetch
+class Hear(NamedTuple):
+    address: str
+
+
+Step: TypeAlias = Call | Launch | Collect | Wait | Pause | Fetch | Hear
 Settled: TypeAlias = list[tuple[Hashable, Command | MQError]]
 
 Result = TypeVar("Result")

@@ -18,7 +18,7 @@ from kourou.errors import NotFound, Refused
 from kourou.nameserver.kv import ORDER_TOPIC_CONFIG, KeyValues
 from kourou.nameserver.own_config import OwnConfig
 from kourou.nameserver.registration import check_name, check_queues, read_registration
-from kourou.nameserver.route_answers import EncodedRoutes, RouteHandler
+from kourou.nameserver.route_answers import RouteHandler
 from kourou.nameserver.routes import Departure, MinIdChange, Routes
 from kourou.protocol.bodies import (
     BrokerMemberGroup,
@@ -288,9 +288,10 @@ class TopicHandlers:
 class KvHandlers:
     """The key-value configuration."""
 
-    def __init__(self, kv: KeyValues, encoded: EncodedRoutes) -> None:
+    def __init__(self, kv: KeyValues, route_changed: Callable[[str], None]) -> None:
+        """`route_changed` is told each topic whose order configuration is another now."""
         self._kv = kv
-        self._encoded = encoded
+        self._route_changed = route_changed
 
     def put(self, request: Command, answer: Answer) -> None:
         header = request.parse(PutKv)
@@ -322,7 +323,7 @@ class KvHandlers:
 
     def _changed(self, answer: Answer, namespace: str, key: str, what: str) -> None:
         if namespace == ORDER_TOPIC_CONFIG:
-            self._encoded.forget(key)
+            self._route_changed(key)
         logger.info("%s: configuration %s %s %s", _peer(answer), printable(namespace), printable(key), what)
 
 

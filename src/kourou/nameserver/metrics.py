@@ -68,6 +68,16 @@ class NameServerMetrics:
             figures.counter(
                 "rocketmq_namesrv_route_lookups_missed_total", "Of them, topics nobody has.", route.missed
             )
+            figures.gauge(
+                "rocketmq_namesrv_route_watches",
+                "Topics that clients want to hear of, each of every client.",
+                route.watches.count,
+            )
+            figures.counter(
+                "rocketmq_namesrv_route_news_total",
+                "Messages to clients that routes have changed.",
+                route.watches.told,
+            )
         self._port(figures)
 
     def _known_brokers(self, figures: Figures) -> None:

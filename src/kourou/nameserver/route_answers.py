@@ -18,6 +18,7 @@ from kourou.errors import Refused
 from kourou.nameserver.kv import ORDER_TOPIC_CONFIG, KeyValues
 from kourou.nameserver.own_config import OwnConfig
 from kourou.nameserver.routes import MASTER_ID, Routes
+from kourou.nameserver.watches import RouteWatches
 from kourou.protocol.bodies import STANDARD_JSON_VERSION, TopicRouteData
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import JSON, Command, reply_frame, reply_template
@@ -57,6 +58,7 @@ class RouteHandler:
         kv: KeyValues,
         own: OwnConfig,
         clock: Clock,
+        watches: RouteWatches,
         production: Production | None,
     ) -> None:
         self._routes = routes
@@ -65,9 +67,12 @@ class RouteHandler:
         self._own = own
         self._clock = clock
         self._started_at = clock.monotonic()
+        self.watches = watches
         self._production = production
         self.asked = self.missed = 0  # since the start
-        own.on_change(encoded.forget_all)  # the order configuration or acting masters may show now, or not
+        # The order configuration or acting masters may show now, or not.
+        own.on_change(encoded.forget_all)
+        own.on_change(watches.all_changed)
 
     def __call__(self, request: Command, answer: Answer) -> None:
         self.asked += 1
@@ -75,6 +80,8 @@ class RouteHandler:
         if self._own.now.need_wait_for_service:
             self._check_ready()
         topic = header.topic
+        if header.kourou_watch:
+            self.watches.add(topic, answer.connection)
         is_quoted = request.version >= STANDARD_JSON_VERSION or bool(header.accept_standard_json_only)
         if header.zone_mode and header.zone_name:
             body = self._in_zone(topic, header.zone_name, is_quoted)

@@ -30,6 +30,7 @@ from kourou.nameserver.kv import KeyValues
 from kourou.nameserver.own_config import OwnConfig
 from kourou.nameserver.route_answers import EncodedRoutes, RouteHandler
 from kourou.nameserver.routes import Routes
+from kourou.nameserver.watches import RouteWatches
 from kourou.nameserver.witness import Witness
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
@@ -81,7 +82,8 @@ class NameServer:
         )
         self._kv = KeyValues(files, config.kv_config_path)
         self._witness = Witness(files, f"{_folder_of(config.kv_config_path)}/witness.json", clock)
-        self.routes: Final = Routes(self._encoded.forget)
+        self._watches = RouteWatches(clock)
+        self.routes: Final = Routes(self._route_changed)
         self._brokers = BrokerHandlers(self.routes, self._kv, self._own, clock, self._notify)
         self._route: RouteHandler | None = None
         self._server: Server | None = None
@@ -146,6 +148,7 @@ class NameServer:
             timer.cancel()
         self._timers, self._scan_timer = [], None
         self.access.stop()
+        self._watches.stop()
         if self._production is not None:
             self._production.stop()
         if self._page is not None:
@@ -163,13 +166,13 @@ class NameServer:
     async def _listen(self, tick: Tick) -> None:
         config = self._config
         self._route = RouteHandler(
-            self.routes, self._encoded, self._kv, self._own, self._clock, self._production
+            self.routes, self._encoded, self._kv, self._own, self._clock, self._watches, self._production
         )
         handlers = handler_table(
             self._route,
             self._brokers,
             TopicHandlers(self.routes, self._own),
-            KvHandlers(self._kv, self._encoded),
+            KvHandlers(self._kv, self._route_changed),
             ConfigHandlers(self._own),
         )
         about_accounts = access_handlers(
@@ -225,6 +228,10 @@ class NameServer:
 
     def _why_not_ready(self) -> str | None:
         return None if self._server is not None else "it does not listen"
+
+    def _route_changed(self, topic: str) -> None:
+        self._encoded.forget(topic)
+        self._watches.changed(topic)
 
     def _scan_every(self, interval_ms: int) -> None:
         if self._scan_timer is not None:

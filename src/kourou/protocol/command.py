@@ -129,10 +129,10 @@ class Command(msgspec.Struct, eq=False, gc=False):
             serialization=self.serialization,
         )
 
-    def encode(self) -> bytes:
-        """The whole frame."""
+    def encode(self, *more: bytes | memoryview) -> bytes:
+        """The whole frame; `more` of a body follows what there is of it."""
         header = _binary_header(self) if self.serialization == BINARY else _json_header(self)
-        return join(self.serialization, header, self.body)
+        return join(self.serialization, header, self.body, *more)
 
     def __repr__(self) -> str:
         what = "reply" if self.is_reply else request_name(self.code)

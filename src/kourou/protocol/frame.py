@@ -12,6 +12,7 @@ byte at a time or a megabyte at once, the frames are the same.
 from __future__ import annotations
 
 from struct import Struct
+from typing import cast
 
 import msgspec
 
@@ -26,6 +27,9 @@ HEADER_BYTES_MAX = 256 * 1024
 HEADER_BYTES_MIN = 10
 """`{"code":0}`; a binary header is longer. A flood of empty frames would cost ten times its size."""
 
+IN_PLACE_BYTES_MIN = 64 * 1024
+"""What is missing of a frame, from which on it is worth a place of its own."""
+
 PREFIX = Struct(">II")
 _PREFIX_PARTS = Struct(">IBBH")  # the header's length in two numbers: saves the masking of a larger one
 
@@ -39,18 +43,46 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 class FrameReader:
-    """Turns received bytes into frames; keeps what belongs to the next one."""
+    """Turns received bytes into frames; keeps what belongs to the next one.
 
-    __slots__ = ("_held", "_wanted")
+    Who reads from a socket may ask for `room` first: what is missing of a large frame is then received where
+    it stays, and not copied three times; `filled` says how much it was. Else bytes are fed.
+    """
+
+    __slots__ = ("_held", "_place", "_wanted")
 
     def __init__(self) -> None:
         self._held = bytearray()
         self._wanted = 0
+        self._place: int | None = None  # up to where a large frame is there, once it has a place of its own
 
     @property
     def held_bytes(self) -> int:
         """How much of an unfinished frame is waiting here."""
-        return len(self._held)
+        return len(self._held) if self._place is None else self._place
+
+    def room(self) -> memoryview | None:
+        """Where to put the rest of a large frame, and nothing beyond; None when bytes are to be fed."""
+        if self._place is None:
+            held = len(self._held)
+            if self._wanted - held < IN_PLACE_BYTES_MIN or held < PREFIX.size:
+                return None
+            whole = bytearray(self._wanted)
+            whole[:held] = self._held
+            self._held, self._place = whole, held
+        return memoryview(self._held)[self._place :]
+
+    def filled(self, size: int) -> list[Frame]:
+        """So much of the room was filled: the frame, if that is all of it. Its body is a view."""
+        assert self._place is not None
+        self._place += size
+        if self._place < self._wanted:
+            return []
+        _, serialization, high, header_length = _PREFIX_PARTS.unpack_from(self._held)
+        body_at = 8 + (high << 16) + header_length
+        whole = memoryview(self._held).toreadonly()
+        self._held, self._place, self._wanted = bytearray(), None, 0
+        return [Frame(serialization, bytes(whole[8:body_at]), cast("bytes", whole[body_at:]))]
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take in `data`, return the frames it completes.
@@ -92,13 +124,15 @@ class FrameReader:
         return frames
 
 
-def join(serialization: int, header: bytes, body: bytes = b"") -> bytes:
+def join(serialization: int, header: bytes, body: bytes = b"", *more: bytes | memoryview) -> bytes:
     """The bytes of one frame, ready to be sent."""
     header_length = len(header)
     length = 4 + header_length + len(body)
+    if more:
+        length += sum(map(len, more))
     if length > FRAME_BYTES_MAX - 4 or header_length > HEADER_BYTES_MAX:
         raise _impossible(length, header_length)
-    return b"".join((PREFIX.pack(length, serialization << 24 | header_length), header, body))
+    return b"".join((PREFIX.pack(length, serialization << 24 | header_length), header, body, *more))
 
 
 def _impossible(length: int, header_length: int) -> ProtocolError:

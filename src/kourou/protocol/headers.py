@@ -170,6 +170,8 @@ class GetRoute(WireHeader, frozen=True):
     accept_standard_json_only: bool | None = None
     zone_mode: bool | None = msgspec.field(default=None, name="__ZONE_MODE")
     zone_name: str | None = msgspec.field(default=None, name="__ZONE_NAME")
+    kourou_watch: bool | None = None
+    """Of our own: say when this route changes (KOUROU_ROUTE_CHANGED). Other name servers pass over it."""
 
 
 class BrokerNamed(WireHeader, frozen=True):

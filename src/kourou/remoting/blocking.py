@@ -68,16 +68,19 @@ class BlockingClient:
             self._sign(command)
         self._line(address).send_one_way(command, self._clock.monotonic() + self._connect_timeout)
 
-    def call_soon(self, address: str, command: Command, timeout: float, then: Settle) -> None:
+    def call_soon(
+        self, address: str, command: Command, timeout: float, then: Settle, *, in_place: bool = False
+    ) -> None:
         """Send a request and do not wait for its reply: `then` is told it, or the error, once.
 
         That happens in the thread that reads at the time, inside `poll` or any `call`, and with no lock
-        held: `then` may call again. Overdue requests are told by `poll`, so somebody has to. Raises
+        held: `then` may call again. Overdue requests are told by `poll`, so somebody has to. With `in_place`
+        a large body is told as a read-only view of where it was received, and not copied. Raises
         Unreachable when there is no connection and none can be made now.
         """
         if self._sign is not None:
             self._sign(command)
-        self._line(address).call_soon(command, self._clock.monotonic() + timeout, then)
+        self._line(address).call_soon(command, self._clock.monotonic() + timeout, then, in_place=in_place)
 
     def poll(self, seconds: float) -> None:
         """For up to `seconds`, take what servers send: replies to `call_soon`, and requests for the handlers.
@@ -107,6 +110,14 @@ class BlockingClient:
                 line_ready.tell_others()
         for line in lines:
             line.expire()
+
+    def hear(self, address: str) -> None:
+        """Without waiting, take what the server at `address` has sent: requests for the handlers, say."""
+        with self._lock:
+            line = self._lines.get(address)
+        if line is not None:
+            line.read_what_is_there()
+            line.tell_others()
 
     def hear_wakes(self) -> None:
         """From now on `wake`, and every new connection, ends a `poll` that is under way."""

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 READ_BYTES_MAX = 256 * 1024
+READ_BYTES_AFTER_LARGE = 16 * 1024
+"""Behind a frame that was received in its place there is often another: its first bytes are to show."""
 
 Dial = Callable[[str, int, float], socket.socket]
 WouldBlock = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -117,7 +119,7 @@ class BlockingLine:
         assert waiting.result is not None
         raise waiting.result
 
-    def call_soon(self, command: Command, deadline: float, then: Settle) -> None:
+    def call_soon(self, command: Command, deadline: float, then: Settle, *, in_place: bool = False) -> None:
         with self._state:
             if self._socket is None and self._backoff.not_before > self._clock.monotonic():
                 raise self._failure  # who does not wait for a reply does not wait for this, either
@@ -126,7 +128,8 @@ class BlockingLine:
             with self._state:
                 opaque = command.opaque = self._pending.number()
                 frame = command.encode()
-                self._launched[opaque] = _Launched(deadline, request_name(command.code), self._reads, then)
+                name = request_name(command.code)
+                self._launched[opaque] = _Launched(deadline, name, self._reads, then, in_place)
                 self._pending.add(opaque, deadline, partial(self._settle_launched, opaque))
             try:
                 self._send(frame, deadline)
@@ -348,22 +351,29 @@ class BlockingLine:
             reading = self._socket
         try:
             if _ready(reading, select.POLLIN, 0):
-                self._read()
+                self._read(to_the_end=True)  # after the last word of a server there may be its farewell
         finally:
             self._leave_office()
 
-    def _read(self) -> None:
-        """Take in all that has arrived. Called by the one reader."""
+    def _read(self, *, to_the_end: bool = False) -> None:
+        """Take in all that has arrived, and with `to_the_end` notice that nothing will follow. Called by the
+        one reader."""
         reading = self._socket
+        bytes_max = READ_BYTES_MAX
         while reading is not None:
             try:
+                room = self._reader.room()
                 with self._io:
-                    data = reading.recv(READ_BYTES_MAX)
-                if not data:
+                    data = reading.recv(bytes_max) if room is None else b""
+                    size = len(data) if room is None else reading.recv_into(room)
+                if not size:
                     raise ConnectionResetError("closed by the peer")
                 self._reads += 1
-                self._take([decode(frame) for frame in self._reader.feed(data)])
-                if len(data) < READ_BYTES_MAX and not isinstance(reading, ssl.SSLSocket):
+                frames = self._reader.feed(data) if room is None else self._reader.filled(size)
+                self._take([decode(frame) for frame in frames])
+                wanted = bytes_max if room is None else len(room)
+                bytes_max = READ_BYTES_MAX if room is None else READ_BYTES_AFTER_LARGE
+                if size < wanted and not to_the_end and not isinstance(reading, ssl.SSLSocket):
                     return  # that was all; TLS gives one record at a time, however much there is
             except WouldBlock:
                 return
@@ -376,8 +386,13 @@ class BlockingLine:
         with self._state:
             for command in commands:
                 if command.flag & FLAG_REPLY:
+                    launched = self._launched.get(command.opaque)
+                    if type(command.body) is not bytes and (launched is None or not launched.in_place):
+                        command.body = bytes(command.body)
                     self._pending.answer(command)
                 else:
+                    if type(command.body) is not bytes:
+                        command.body = bytes(command.body)
                     self._requests.append(command)
 
     @property
@@ -446,12 +461,14 @@ class _Waiting:
 
 
 class _Launched(NamedTuple):
-    """A request nobody waits for: when it is overdue, what it asks, how much had been read, whom to tell."""
+    """A request nobody waits for: when it is overdue, what it asks, how much had been read, whom to tell, and
+    whether that takes a large body as a view of where it was received."""
 
     deadline: float
     name: str
     reads: int
     then: Settle
+    in_place: bool
 
 
 def _ready(what: socket.socket, event: int, seconds: float) -> bool:

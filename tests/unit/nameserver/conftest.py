@@ -22,13 +22,14 @@ from kourou.nameserver.kv import KeyValues
 from kourou.nameserver.own_config import OwnConfig
 from kourou.nameserver.route_answers import EncodedRoutes, RouteHandler
 from kourou.nameserver.routes import Routes
+from kourou.nameserver.watches import RouteWatches
 from kourou.protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicTable, register_crc
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command, decode
 from kourou.protocol.command import request as make_request
 from kourou.protocol.frame import FrameReader
 from kourou.protocol.headers import RegisterBroker
-from kourou.remoting.answer import Answer, Handler, refusal
+from kourou.remoting.answer import Answer, Handler, one_way, refusal
 
 KV_PATH = "data/namesrv/kvConfig.json"
 
@@ -38,8 +39,10 @@ class Peer:
 
     def __init__(self, peer: str = "10.9.8.7:5000") -> None:
         self.peer = peer
-        self.is_open = True
+        self.is_open = self.is_writable = True
         self.replies: list[Command] = []
+        self.facts: dict[object, Any] = {}  # what access control remembers of it
+        self.peer_host = peer.rpartition(":")[0]
         self._on_close: list[Callable[[Any], None]] = []
 
     def on_close(self, callback: Callable[[Any], None]) -> None:
@@ -51,6 +54,9 @@ class Peer:
     def send_frame(self, frame: bytes) -> None:
         (whole,) = FrameReader().feed(frame)
         self.replies.append(decode(whole))
+
+    def send_one_way(self, command: Command) -> None:
+        self.send_frame(one_way(command, 1))
 
     def close(self, reason: str) -> None:
         if self.is_open:
@@ -74,7 +80,8 @@ class Desk:
         self.kv = KeyValues(self.files, KV_PATH)
         self.kv.load()
         self.encoded = EncodedRoutes()
-        self.routes = Routes(self.encoded.forget)
+        self.watches = RouteWatches(self.clock)
+        self.routes = Routes(self._changed)
         self.brokers = BrokerHandlers(
             self.routes,
             self.kv,
@@ -83,12 +90,16 @@ class Desk:
             lambda address, news: self.news.append((address, news)),
         )
         self.handlers: Mapping[int, Handler] = handler_table(
-            RouteHandler(self.routes, self.encoded, self.kv, self.own, self.clock, None),
+            RouteHandler(self.routes, self.encoded, self.kv, self.own, self.clock, self.watches, None),
             self.brokers,
             TopicHandlers(self.routes, self.own),
-            KvHandlers(self.kv, self.encoded),
+            KvHandlers(self.kv, self._changed),
             ConfigHandlers(self.own),
         )
+
+    def _changed(self, topic: str) -> None:
+        self.encoded.forget(topic)
+        self.watches.changed(topic)
 
     def ask(
         self,

@@ -27,7 +27,7 @@ def test_heartbeats_expiries_and_lookups_are_told() -> None:
         broker.begin(request(RequestCode.REGISTER_BROKER, b"", **fields, heartbeatTimeoutMillis="60000"))
         world.pass_time(20)
         broker.begin(request(RequestCode.BROKER_HEARTBEAT, b"", **fields))
-        broker.begin(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, b"", topic="unknown"))
+        broker.begin(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, b"", topic="unknown", kourouWatch="true"))
         world.pass_time(5)
         figures = metrics.figures()
         assert abs(figures.value("rocketmq_namesrv_broker_heartbeat_age_seconds", broker="b") - 5) < 1
@@ -36,6 +36,8 @@ def test_heartbeats_expiries_and_lookups_are_told() -> None:
         assert figures.value("rocketmq_namesrv_brokers") == 1
         assert figures.value("rocketmq_namesrv_route_lookups_total") == 1
         assert figures.value("rocketmq_namesrv_route_lookups_missed_total") == 1
+        assert figures.value("rocketmq_namesrv_route_watches") == 1
+        assert figures.value("rocketmq_namesrv_route_news_total") == 0
         world.pass_time(90)
         figures = metrics.figures()
         assert figures.value("rocketmq_namesrv_broker_expired_total") == 1

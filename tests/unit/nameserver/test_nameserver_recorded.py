@@ -23,6 +23,7 @@ SESSIONS = [
     for story in ("broker-registers", "broker-registers-compressed", "broker-heartbeats")
     for version in ("4.9.7", "5.3.3")
 ]
+LOOK_UP = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
 
 class Exchange(NamedTuple):
@@ -102,3 +103,28 @@ def test_the_topics_of_a_recorded_broker_have_routes(
         reply = desk.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRoute(topic=topic), version=version)
         (broker,) = TopicRouteData.decode(reply.body).broker_datas
         assert broker.broker_addrs == {0: first.fields["brokerAddr"]}
+
+
+@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_stock_clients_hear_of_no_changed_route(path: Path, desk: Any, make_peer: Any) -> None:
+    """C++ and Java, each as it asked: they are sent replies, and nothing else."""
+    asked = [each.request for each in session(path.stem) if each.request.code == LOOK_UP]
+    topics = {each.parse(GetRoute).topic for each in asked}
+    peer = make_peer()
+    for request in asked:
+        ask(desk, peer, request)
+    desk.register(*topics, "another")
+    desk.register(*topics, "another", name="broker-b", address="10.0.0.2:10911")
+    desk.clock.advance(60.0)
+    assert len(peer.replies) == len(asked)
+    assert desk.watches.count == 0
+
+
+def test_the_recorded_clients_look_up_routes() -> None:
+    asked = [
+        path.stem
+        for path in RECORDED.glob("*.jsonl")
+        for each in session(path.stem)
+        if each.request.code == LOOK_UP
+    ]
+    assert {"cpp-push-5.3.3", "cpp-produce-4.9.7", "consume-5.3.3", "send-sync-4.9.7"} <= set(asked)
