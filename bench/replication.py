@@ -34,6 +34,7 @@ TOPIC, QUEUES, BODY_BYTES = "BenchPair", 8, 1024
 CONNECTIONS, DEPTH = 64, 16
 SYNC, ASYNC, APACHE_SYNC = "kourou sync", "kourou async", f"Apache {APACHE_VERSION} sync"
 FOLLOW_SECONDS_MAX, CATCH_UP_SECONDS_MAX = 60.0, 600.0
+LOOK_SECONDS = 0.05  # a look costs the slave time that it needs for catching up
 
 
 @dataclass(frozen=True)
@@ -107,17 +108,18 @@ def _catch_up(pair: Pair, mib: int) -> float:
     while _log_end(pair.master.address) - begin < mib << 20:
         left = (mib << 20) - (_log_end(pair.master.address) - begin)
         generator.fill_unconfirmed(pair.master.address, max(1000, left // 1300), TOPIC, QUEUES, BODY_BYTES)
-    grown = _log_end(pair.master.address) - begin
+    master_end = _log_end(pair.master.address)  # nobody sends any more
+    grown = master_end - begin
     with pair.slave() as slave:
         started = None
         deadline = perf_counter() + CATCH_UP_SECONDS_MAX
-        while (end := _log_end(slave)) < _log_end(pair.master.address):
+        while (end := _log_end(slave)) < master_end:
             if started is None and end > begin:
                 started = perf_counter()  # connecting and starting Java are not what is measured
-                grown = _log_end(pair.master.address) - end
+                grown = master_end - end
             if perf_counter() > deadline:
                 raise generator.GeneratorFailed(f"{pair.name}: the slave never caught up")
-            sleep(0.01)
+            sleep(LOOK_SECONDS)
         return grown / (1 << 20) / (perf_counter() - (started or perf_counter()) or 1e-9)
 
 

@@ -173,6 +173,13 @@ def checkpoint_before_what_it_vouches_for() -> None:
     queues_end_where_they_say()  # which would notice, and build the queues again
 
 
+def checkpoint_of_entries_in_memory() -> None:
+    from kourou.store.checkpoint import Checkpointer
+
+    _put(Checkpointer, "_have_written", lambda self, write, what: True)
+    queues_end_where_they_say()  # as above
+
+
 def gaps_when_a_file_cannot_be_removed() -> None:
     from kourou.store.retention import Retention
 
@@ -318,6 +325,9 @@ MUTATIONS = {
         "a checkpoint that does not wait for the queues",
         (POWER_CUTS,),
         checkpoint_before_what_it_vouches_for,
+    ),
+    "checkpoint-of-memory": Mutation(
+        "a checkpoint speaks of entries that wait in memory", (POWER_CUTS,), checkpoint_of_entries_in_memory
     ),
     "no-crc-on-recovery": Mutation("CRCs are not compared", (BIT_ROT,), no_crc_on_recovery),
     "truncate-at-first-bad-record": Mutation(

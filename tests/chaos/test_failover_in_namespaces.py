@@ -1,7 +1,7 @@
 """The wire between brokers is really cut, between network namespaces: nobody is told, and nothing is lost.
 
-`make chaos FAILOVERS=50 PAIRS=200` does so. Elsewhere the fault proxy and simulated networks stand for wires
-(`replica_faults.py`, `tests/sim`).
+`make chaos FAILOVERS=50 PAIRS=200` does so where it may make namespaces, and otherwise says loudly that it
+may not. Elsewhere the fault proxy and simulated networks stand for wires (`replica_faults.py`, `tests/sim`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import pytest
 from tests.chaos.namespaces import CannotWire, Wires, wires
 from tests.chaos.partitions import master_cut_off, pair_cut_apart
 
-FAILOVERS = int(os.environ.get("FAILOVERS", "0"))
-PAIRS = int(os.environ.get("PAIRS", "0"))
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(0)]
+
+FAILOVERS = int(os.environ.get("FAILOVERS", "10"))
+PAIRS = int(os.environ.get("PAIRS", "40"))
 SECONDS_MAX = 20.0
 """For a busy machine; what it took is printed."""
 
@@ -33,10 +35,6 @@ def machines() -> Iterator[Wires]:
         )
 
 
-@pytest.mark.skipif(
-    not FAILOVERS, reason="A MASTER CUT OFF BY ITS WIRE IS TESTED BY make chaos (FAILOVERS=10)"
-)
-@pytest.mark.timeout(0)
 def test_a_master_that_is_cut_off_is_followed_by_another(tmp_path: Path, machines: Wires) -> None:
     rounds = max(1, FAILOVERS // 10)
     counters, seconds = master_cut_off(tmp_path, machines, rounds)
@@ -48,8 +46,6 @@ def test_a_master_that_is_cut_off_is_followed_by_another(tmp_path: Path, machine
     assert max(seconds) < SECONDS_MAX
 
 
-@pytest.mark.skipif(not PAIRS, reason="A PAIR WHOSE WIRE IS CUT IS TESTED BY make chaos (PAIRS=40)")
-@pytest.mark.timeout(0)
 def test_a_pair_that_is_cut_apart_loses_nothing(tmp_path: Path, machines: Wires) -> None:
     counters = pair_cut_apart(tmp_path, machines, max(1, PAIRS // 40))
     print(f"\na pair cut apart: {dict(counters)}")

@@ -126,7 +126,7 @@ class Delays:
         self._is_running = True
         if not self._is_listening:
             self._is_listening = True
-            self._store.on_dispatch(self._on_new)
+            self._store.on_dispatch(self._on_new, topic=SCHEDULE_TOPIC)
         for level in self._levels.values():
             self._wake_in(level, 0)
 
@@ -193,7 +193,7 @@ class Delays:
     # -------------------------------------------------------------------------------------------- waking
 
     def _on_new(self, new: Dispatched) -> None:
-        if new.topic == SCHEDULE_TOPIC and self._is_running:
+        if self._is_running:
             level = self._level(new.queue_id + 1)
             if level.timer is None and not level.is_storing:  # it had nothing to wait for
                 self._wake_in(level, 0)

@@ -250,7 +250,7 @@ class Timers:
         self._is_running = True
         if not self._is_listening:
             self._is_listening = True
-            self._store.on_dispatch(self._on_new)
+            self._store.on_dispatch(self._on_new, topic=TIMER_TOPIC)
         self._index_up_to(self._store.max_offset(TIMER_TOPIC, 0), [])  # what came since `load`
         self._wake_in(0)
 
@@ -317,7 +317,7 @@ class Timers:
     # ------------------------------------------------------------------------------------------ indexing
 
     def _on_new(self, new: Dispatched) -> None:
-        if new.topic == TIMER_TOPIC and self._is_running:
+        if self._is_running:
             reached("before-timer-enqueue")
             self._index(new.entries, [])
             next_ms = self._pending.next_ms()

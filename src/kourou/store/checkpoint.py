@@ -10,6 +10,7 @@ RocketMQ's times only tell in which file to begin looking after a crash. The mar
 leaves unused, tells the very place: everything before `end` is on the disk, log and queues. It is believed
 only when a record that passes its checks ends exactly there. A checkpoint is written after what it vouches
 for. Where there is no room to write one, the former stays true: the next start looks at more of the log.
+Entries of queues that still wait in memory are written first, and their files synced.
 The mark at byte 104 says the same of the key index, which may be further behind. The one at byte 136 lets a
 start see that a queue has lost its end: where a queue ends is told by its own entries, which may rot.
 """
@@ -22,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from zlib import crc32
 
 from kourou.doors.clock import Clock, Timer
@@ -50,8 +51,14 @@ _TOTAL_MARK = Struct(">6sHqI")
 _TOTAL_MARK_AT = 136
 _TOTAL_MAGIC = b"KTOTAL"
 _FILES_A_JOB = 64  # a sync of the log must not wait for those of ten thousand queues
+_FILES_USUAL = 128  # with more of them to be synced, the log must have grown more, too
+_QUEUES_A_TURN = 64  # a message must not wait until those of ten thousand queues are written
+QUEUES_A_LOOK = 256
+"""At each interval so many queues write what waits: in a quiet broker all, so that its files are right."""
+_RETRY_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class IndexMark(NamedTuple):
@@ -205,6 +212,7 @@ class Checkpointer:
         self._goal: Position | None = None  # being worked on
         self._goal_entries = 0
         self._is_syncing = False  # the log is on the disk up to the goal, and the queues follow
+        self._to_write: list[ConsumeQueue] = []  # what waits of these, before the queues are synced
         self._unsynced: dict[str, None] = {}  # files and folders that the next checkpoint must wait for
         self._queues_max = before.queues
         self._has_fewer = False
@@ -228,7 +236,8 @@ class Checkpointer:
         self._write_fewer_queues()
         new_bytes = self._dispatcher.position.end - self.written.end
         idle_ms = (self._clock.monotonic() - self._last_time) * 1000
-        enough = new_bytes >= self._config.checkpoint_least_bytes
+        files = len(self._dispatcher.touched) + len(self._dispatcher.unwritten)
+        enough = new_bytes >= self._config.checkpoint_least_bytes * max(1, files / _FILES_USUAL)
         if self._index is not None and self._index.has_much_unsaved():
             enough = True
         if enough or (new_bytes and idle_ms >= self._config.checkpoint_thorough_interval_ms):
@@ -237,13 +246,43 @@ class Checkpointer:
                 self._save = self._index.begin_saving()  # now: it must not go beyond what is flushed then
             self._flusher.flush()
             self.flushed()
+        else:
+            self._have_written(self._dispatcher.write_oldest, QUEUES_A_LOOK)
 
     def flushed(self) -> None:
         """The log is on the disk a bit further; once it is up to the goal, the queues follow."""
         if self._goal is not None and not self._is_syncing and self._flusher.flushed >= self._goal.end:
             self._is_syncing = True
+            self._to_write = list(self._dispatcher.unwritten)
+            self._write_some(self._goal)
+
+    def _write_some(self, goal: Position) -> None:
+        """What waits goes into its files, some queues at a time; then these are synced."""
+        if self._is_stopped:
+            return
+        if not self._have_written(self._dispatcher.write, self._to_write[:_QUEUES_A_TURN]):
+            self._clock.later(_RETRY_SECONDS, partial(self._write_some, goal))
+            return
+        del self._to_write[:_QUEUES_A_TURN]
+        if self._to_write:
+            self._clock.later(0.0, partial(self._write_some, goal))
+        else:
             self._collect()
-            self._sync_some(self._checkpoint(self._goal, self._goal_entries))
+            self._sync_some(self._checkpoint(goal, self._goal_entries))
+
+    def _have_written(self, write: Callable[[T], None], what: T) -> bool:
+        """Whether entries could be written; where there is no room, they go on waiting. After any other error
+        there is no more checkpoint."""
+        try:
+            write(what)
+        except OSError as error:
+            if is_full(error):
+                self._note_no_room()
+            else:
+                self.stop()
+                self._on_fault(error)
+            return False
+        return True
 
     def _sync_some(self, checkpoint: Checkpoint) -> None:
         """One job of several; they touch no shared state: paths are all they know."""
@@ -342,6 +381,7 @@ class Checkpointer:
         Raises OSError, though not for want of room for the checkpoint itself.
         """
         assert self._flusher.flushed >= self._dispatcher.position.end
+        self._dispatcher.write_all()
         self._collect()
         self._files.sync_all(self._unsynced)
         self._unsynced.clear()

@@ -10,12 +10,14 @@ message of their own:
                              neighbour twice under one offset, which is once; ours pass over the copy
     zeros                    not written yet
 
-A queue's entries are derived from the log and can be built again; they are synced in the background.
+A queue's entries are derived from the log and can be built again. So the newest may wait in memory until
+there are enough for a write (`dispatch.py`), where readers find them all the same; a crash leaves them to be
+built again. Files are synced in the background.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 
@@ -60,7 +62,7 @@ class ConsumeQueue:
         "next_offset",
         "old_end",
         "queue_id",
-        "run_from",
+        "room",
         "segments",
         "staged",
         "sure_from",
@@ -68,6 +70,7 @@ class ConsumeQueue:
         "topic",
         "topic_bytes",
         "topic_part",
+        "unwritten",
     )
 
     def __init__(
@@ -85,15 +88,17 @@ class ConsumeQueue:
         self.min_offset = 0
         """The first entry whose record is still there."""
         self.max_offset = 0
-        """The next entry to be written: what readers see ends before it."""
+        """The offset of the next entry: what readers see ends before it."""
         self.next_offset = 0
         """The offset of the next message to be staged; ahead of `max_offset` while some are on their way."""
         self.staged: list[int] = []
         """Entries of this tick, three numbers each."""
         self.end_physical = -1
         """The end of the last entry's record."""
-        self.run_from = 0
-        """From this entry on, each record begins where the one before it ends."""
+        self.unwritten = b""
+        """The last entries, while they wait to be written."""
+        self.room = 0
+        """Entries before this offset fall into files that are there, as far as it is known."""
         self.old_end = 0
         """Entries before this one are from before the start: they are looked at before they are believed."""
         self.sure_from = self.sure_to = 0
@@ -106,29 +111,40 @@ class ConsumeQueue:
 
     # Writing.
 
-    def append(self, entries: bytes, *, may_have_copies: bool = False) -> None:
-        """Write entries after the last one. Raises OSError; then none of them counts."""
-        self.append_numbers(entries, entries_struct(len(entries) // ENTRY_BYTES).unpack(entries))
-        if may_have_copies:
-            self.run_from = self.max_offset
+    def append(self, entries: bytes) -> None:
+        """Write entries after the last one, and those that wait. Raises OSError; then none of them counts,
+        and those that wait go on waiting."""
+        self._write(self.unwritten + entries)
+        self._count(entries)
 
-    def append_numbers(self, entries: bytes, numbers: Sequence[int]) -> None:
-        """As `append`, for whoever has both forms of the entries: as they are written, and as numbers."""
+    def append_later(self, entries: bytes, end_physical: int) -> None:
+        """As `append`, but they wait in memory; the last one's record ends at `end_physical`. There must be
+        `room`: so a queue that has entries has a file, and to make one, likeliest to fail, is not put off."""
+        self.unwritten += entries
+        self.end_physical = end_physical
+        self.max_offset += len(entries) // ENTRY_BYTES
+
+    def write(self) -> None:
+        """Write what waits. Raises OSError; then it goes on waiting."""
+        if self.unwritten:
+            self._write(self.unwritten)
+
+    def _write(self, data: bytes) -> None:
         if not self.max_offset and self.segments.is_empty:
             self._files.make_folders(self.segments.folder)
-        self.segments.write(entries, self.max_offset * ENTRY_BYTES)
-        self._note_runs(numbers)
-        self.max_offset += len(numbers) // 3
+        self.segments.write(data, self.first_unwritten * ENTRY_BYTES)
+        self.unwritten = b""
+        self.room = self.segments.end // ENTRY_BYTES
 
-    def _note_runs(self, numbers: Sequence[int]) -> None:
-        """Keep `run_from` right; without a loop, because this is done for every tick of every queue."""
-        count = len(numbers) // 3
-        first, end = numbers[0], numbers[-3] + numbers[-2]
-        if end - first != sum(numbers[1::3]):
-            self.run_from = self.max_offset + count - 1  # broken somewhere inside: only the last is sure
-        elif first != self.end_physical:
-            self.run_from = self.max_offset
-        self.end_physical = end
+    def _count(self, entries: bytes) -> None:
+        place, size, _ = ENTRY.unpack_from(entries, len(entries) - ENTRY_BYTES)
+        self.end_physical = place + size
+        self.max_offset += len(entries) // ENTRY_BYTES
+
+    @property
+    def first_unwritten(self) -> int:
+        """The first entry that is not in its file yet; `max_offset` when all are."""
+        return self.max_offset - len(self.unwritten) // ENTRY_BYTES
 
     def begin_at(self, queue_offset: int) -> None:
         """Let the first message have this offset: what lies before it in its file says "nothing here"."""
@@ -138,14 +154,23 @@ class ConsumeQueue:
         at = queue_offset * ENTRY_BYTES
         base = at - at % self.segments.segment_bytes
         self.segments.grow(base).write(_FILLER * ((at - base) // ENTRY_BYTES), 0)
-        self.min_offset = self.max_offset = self.next_offset = self.run_from = queue_offset
+        self.min_offset = self.max_offset = self.next_offset = queue_offset
 
     # Reading.
 
     def entries(self, queue_offset: int, count: int) -> bytes:
-        """Up to `count` entries as they lie on disk, none from `max_offset` on."""
+        """Up to `count` entries as they lie on disk, or will; none from `max_offset` on."""
         count = min(count, self.max_offset - queue_offset)
-        return self.segments.read(count * ENTRY_BYTES, queue_offset * ENTRY_BYTES) if count > 0 else b""
+        if count <= 0:
+            return b""
+        size, at = count * ENTRY_BYTES, queue_offset * ENTRY_BYTES
+        within = at - self.first_unwritten * ENTRY_BYTES
+        if within + size <= 0:
+            return self.segments.read(size, at)
+        if within >= 0:
+            return self.unwritten[within : within + size]
+        written = self.segments.read(-within, at)
+        return written + self.unwritten[: within + size] if len(written) == -within else written
 
     def entry(self, queue_offset: int) -> Entry | None:
         data = self.entries(queue_offset, 1)
@@ -165,6 +190,8 @@ class ConsumeQueue:
         at = queue_offset * ENTRY_BYTES
         if self._head is not None and (within := at - self.segments.start) + ENTRY_BYTES <= len(self._head):
             return ENTRY.unpack_from(self._head, within)
+        if self.unwritten and queue_offset >= self.first_unwritten:
+            return ENTRY.unpack_from(self.unwritten, at - self.first_unwritten * ENTRY_BYTES)
         data = self.segments.read(ENTRY_BYTES, at)
         return ENTRY.unpack(data) if len(data) == ENTRY_BYTES else (0, 0, 0)
 
@@ -212,7 +239,7 @@ class ConsumeQueue:
 
         entries_each = self.segments.segment_bytes // ENTRY_BYTES
         bases = self.segments.bases
-        self.min_offset = self.max_offset = self.next_offset = self.run_from = 0
+        self.min_offset = self.max_offset = self.next_offset = self.room = 0
         self.end_physical = -1
         gone = []
         while len(bases) > 1 and is_past_the_end(self._raw_entry(bases[-1] // ENTRY_BYTES)):
@@ -248,7 +275,6 @@ class ConsumeQueue:
         self.min_offset = first
         last = self._raw_entry(end - 1) if end > first else None
         self.end_physical = last[0] + last[1] if last is not None and last[1] != FILLER_SIZE else -1
-        self.run_from = end
 
     @property
     def may_end_torn(self) -> bool:
@@ -260,18 +286,14 @@ class ConsumeQueue:
         self._end_at(self.max_offset - 1, self.min_offset)
         self.loaded()
 
-    def restore(self, entries: bytes, *, may_have_copies: bool) -> None:
-        """As `append`, while loading: after a kill most entries are in the file already."""
+    def restore(self, entries: bytes) -> None:
+        """As `append`, while loading: after a kill some entries are in the file already."""
         if not self._tail or not self._tail.startswith(entries):
             self._tail = None
-            self.append(entries, may_have_copies=may_have_copies)
+            self.append(entries)
             return
         self._tail = self._tail[len(entries) :]
-        numbers = entries_struct(len(entries) // ENTRY_BYTES).unpack(entries)
-        self._note_runs(numbers)
-        self.max_offset += len(numbers) // 3
-        if may_have_copies:
-            self.run_from = self.max_offset
+        self._count(entries)
 
     def zero_tail(self) -> bool:
         """Leave no entry of a former life behind the last one; returns whether there was any."""

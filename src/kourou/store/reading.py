@@ -66,6 +66,9 @@ class ReadResult(msgspec.Struct, frozen=True):
 
 _SCAN_VIEW_BYTES = 1 << 20
 _VIEW_BYTES_MAX = 8 << 20  # what lies further apart is read one by one
+BULK_ENTRIES_MAX = 512
+"""Looked up at once for who takes megabytes: a message costs 0.65 us then, with one copy in `bulk_pull.py`,
+where reads of 32 and two copies took 1.27; bench: Spark."""
 
 
 class Reader:
@@ -87,7 +90,10 @@ class Reader:
         bytes_max: int,
         wanted: Collection[int] | None,
         accepts: Accepts | None,
+        *,
+        in_bulk: bool = False,
     ) -> ReadResult:
+        """`in_bulk`: without the limits of a pull, and past what is gathered for those who come back."""
         least, most = queue.min_offset, queue.max_offset
         if most == 0:
             return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, least, most, [])
@@ -97,13 +103,18 @@ class Reader:
             return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, queue_offset, least, most, [])
         if queue_offset > most:
             return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, most, least, most, [])
-        count_max = max(1, min(count_max, self._config.pull_messages_in_memory_max))
+        is_all = wanted is None and accepts is None
+        in_bulk = in_bulk and is_all
+        count_max = max(
+            1, min(count_max, BULK_ENTRIES_MAX if in_bulk else self._config.pull_messages_in_memory_max)
+        )
         if queue_offset < queue.old_end:
-            is_all = wanted is None and accepts is None
             count = max(count_max, 0 if is_all else self._config.scan_entries_max)
             queue_offset = self.mender.look(queue, queue_offset, count)
             if queue_offset >= most:
                 return ReadResult(ReadStatus.MESSAGE_WAS_REMOVING, most, least, most, [])
+        if in_bulk:
+            return self._read_all(queue, queue_offset, count_max, bytes_max, in_bulk=True)
         codes = None if wanted is None else frozenset(wanted)
         return self._read_ahead(
             queue, queue_offset, count_max, bytes_max, codes, accepts
@@ -179,14 +190,21 @@ class Reader:
 
     # Without a filter.
 
-    def _read_all(self, queue: ConsumeQueue, queue_offset: int, count_max: int, bytes_max: int) -> ReadResult:
-        count = max(1, min(count_max, self._config.pull_messages_in_memory_max))
+    def _read_all(
+        self, queue: ConsumeQueue, queue_offset: int, count_max: int, bytes_max: int, *, in_bulk: bool = False
+    ) -> ReadResult:
+        count = count_max if in_bulk else max(1, min(count_max, self._config.pull_messages_in_memory_max))
         entries = queue.entries(queue_offset, count + 1)  # one more shows a mere copy
         places, sizes = places_and_sizes(entries)
         if not places:
             return self._nothing_there(queue, queue_offset)
-        count_max, bytes_max, is_behind = self._limits(places[0], count_max, bytes_max)
-        count = min(count, count_max, len(places))
+        if in_bulk:
+            is_behind = self._log.end - places[0] > self._in_memory_bytes
+            in_view = bisect_right(places, places[0] + _VIEW_BYTES_MAX - max(sizes))
+            count = max(1, min(count, len(places), in_view))
+        else:
+            count_max, bytes_max, is_behind = self._limits(places[0], count_max, bytes_max)
+            count = min(count, count_max, len(places))
         following = places[count] if count < len(places) else -1
         if count < len(places):
             places, sizes = places[:count], sizes[:count]

@@ -36,12 +36,13 @@ PREPARED, ROLLED_BACK = 0x4, 0xC
 _HIDDEN = (PREPARED, ROLLED_BACK)
 _IPV6_BITS = 0x30
 _OUR_HEAD = Struct(">ii4xi4xqqi16xq20xi")  # V1, both hosts IPv4: the body follows
-_TOPIC_BYTES_MAX = 127
+TOPIC_BYTES_MAX = 127
 _CRC_START = b"__CRC32#\x01"
 _MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
 _WINDOW_BYTES = 8 << 20
 _WINDOW_BYTES_MAX = 64 << 20
 _ENTRIES_A_WRITE = 1024
+_ENTRIES_GATHERED = 128 * 1024  # of all queues: ten thousand of them are to be opened once, not each time
 _TORN_BYTES_MAX = 64 << 20
 _STAND_INS_MAX = 10_000_000
 
@@ -331,7 +332,7 @@ class _Walk:
             self._fill(queue, entries, queue_offset - expected, entry)
         entries.append(entry)
         self._pending += 1
-        if self._pending >= _ENTRIES_A_WRITE:
+        if self._pending >= _ENTRIES_GATHERED:
             self._write_entries()
 
     def _topic(self, name: bytes) -> str | None:
@@ -362,9 +363,7 @@ class _Walk:
         for queue, entries in self._entries.items():
             self._changed.setdefault(queue, queue.max_offset)
             for at in range(0, len(entries), _ENTRIES_A_WRITE):
-                queue.restore(
-                    b"".join(entries[at : at + _ENTRIES_A_WRITE]), may_have_copies=bool(self._damage)
-                )
+                queue.restore(b"".join(entries[at : at + _ENTRIES_A_WRITE]))
         self._entries.clear()
         self._pending = 0
 
@@ -489,7 +488,7 @@ def sketched(data: bytes, view: memoryview, at: int, physical_offset: int) -> Sk
     properties_at = topic_at + data[topic_at - 1] + 2
     crc = b"%010d" % (crc32(view[at:crc_at]) & 0x7FFF_FFFF)
     if (
-        data[topic_at - 1] > _TOPIC_BYTES_MAX
+        data[topic_at - 1] > TOPIC_BYTES_MAX
         or properties_at > crc_at
         or properties_at + int.from_bytes(data[properties_at - 2 : properties_at], "big") != stop
         or data[crc_at:stop] != b"%b%b\x02" % (_CRC_START, crc[::-1])

@@ -338,7 +338,7 @@ class _QueueBuilder:
 
     def write(self) -> None:
         for at in range(0, len(self._entries), _ENTRIES_A_WRITE):
-            self.queue.append(b"".join(self._entries[at : at + _ENTRIES_A_WRITE]), may_have_copies=True)
+            self.queue.append(b"".join(self._entries[at : at + _ENTRIES_A_WRITE]))
         self._entries.clear()
 
 
@@ -351,7 +351,7 @@ def _keep_end(queue: ConsumeQueue, end: int) -> None:
     elif missing > 0:
         last = queue.entries(queue.max_offset - 1, 1)
         for _ in range(missing):
-            queue.append(last, may_have_copies=True)
+            queue.append(last)
 
 
 def _sizes(start: int, end: int) -> Iterator[tuple[int, int]]:

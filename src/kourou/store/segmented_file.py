@@ -90,6 +90,11 @@ class SegmentedFile:
         return next(iter(self._segments), 0)
 
     @property
+    def end(self) -> int:
+        """One past the last byte there is a segment for."""
+        return next(reversed(self._segments)) + self.segment_bytes if self._segments else 0
+
+    @property
     def bases(self) -> list[int]:
         return list(self._segments)
 

@@ -15,7 +15,8 @@ by one `pwrite`; what must be synced is handed to `background`. The road of a me
     append   commit_log: place reserved, encoded once, staged       consume_queue: offset taken, entry staged
     tick     commit_log: written                                    answers of ASYNC_FLUSH
     sync     flush: on the disk                                     answers of SYNC_FLUSH
-    dispatch consume_queue: written, message visible                listeners: long polling
+    dispatch consume_queue: entry counts, message visible           listeners: long polling
+    behind   consume_queue: written, with others of its queue
     later    key_index: findable by its keys
 
 ASYNC_FLUSH dispatches after the write, SYNC_FLUSH after the sync: no reader sees what a crash in that mode
@@ -80,6 +81,7 @@ from kourou.store.recovery import (
 )
 from kourou.store.replica_wait import ReplicaWait
 from kourou.store.retention import Retention
+from kourou.store.staging import Stager
 
 __all__ = [
     "FLUSH_TIMEOUT",
@@ -97,6 +99,9 @@ IN_MEMORY_SHARE = 0.4
 RETRY_SECONDS = 1.0
 STALL_REFUSAL_SECONDS = 0.1
 SEAL_SECONDS = 0.005
+STAGE_SECONDS = 0.2
+STAGE_BYTES = 1 << 20
+UNSTAGED_BYTES_MAX = 512 << 20
 _PROPERTIES_MAX = PROPERTIES_BYTES_MAX - records.CRC_PROPERTY_BYTES - 1
 _HIDDEN = (PREPARED, ROLLED_BACK)
 _SYNC_FAILED = b"a sync failed"
@@ -180,6 +185,7 @@ class Store:
         self._queues = ConsumeQueues(config, files)
         self._index = KeyIndex(config, files, clock, self._log, self._on_fault)
         self._listeners: list[Listener] = []
+        self._listeners_of: dict[str, list[Listener]] = {}
         self._lock: Lock | None = None
         self._is_open = False
         self._is_blocked = True  # look closer before the next append
@@ -188,6 +194,8 @@ class Store:
         self._foreign: Busy | None = None  # the log is another broker's
         self._follower: Follower | None = None
         self._is_sealing = False
+        self._is_staging = False
+        self._is_far = False  # from the end of another's log, when it last sent something
         self._visible_to: int | None = None  # of another's log: as far as that broker lets readers see
         self._replicas: ReplicaWait | None = None
         self.gate: Callable[[], str | None] | None = None
@@ -253,7 +261,7 @@ class Store:
         )
         self._index = KeyIndex(config, self._files, clock, self._log, self._on_fault)
         self._index.load(checkpoint, is_clean)
-        self._dispatcher = Dispatcher(found.position, self._listeners, self._index)
+        self._dispatcher = Dispatcher(found.position, self._listeners, self._index, self._listeners_of)
         self._dispatcher.entries = sum(queue.max_offset for queue in self._queues.on_disk())
         self._flusher = Flusher(self._log, config, clock, self._background, self._on_flushed, self._on_fault)
         self._checkpointer = Checkpointer(
@@ -322,7 +330,7 @@ class Store:
         start examines. A job still in the background may end later."""
         if not self._is_open:
             return
-        self._seal_followed()
+        self._stage_all()
         self._is_open = False
         self._is_blocked = True
         self._follower = None
@@ -362,11 +370,23 @@ class Store:
         self._on_flushed()
         if self._dispatcher.is_behind or self.failed is not None:
             return  # the next start finishes it
+        if not self._has_written_queues():
+            return
         self._index.finish()
         if self._last_start >= 0:
             self._checkpointer.write_now()
         self._files.remove(f"{self.config.root}/abort")
         self._files.sync_folder(self.config.root)
+
+    def _has_written_queues(self) -> bool:
+        """Write the entries that wait; whether there was room. Raises OSError for anything else."""
+        try:
+            self._dispatcher.write_all()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return False
+        return True
 
     def _release(self) -> None:
         self._index.close()
@@ -816,7 +836,7 @@ class Store:
         assert self._foreign is not None, "appends must be refused first"
         if self._follower is None:
             self._commit()
-            self._follower = Follower(
+            stager = Stager(
                 self.config,
                 self._log,
                 self._queues,
@@ -825,6 +845,7 @@ class Store:
                 self._followed,
                 self._forget_queue,
             )
+            self._follower = Follower(self.config, self._log, stager)
         return self._follower
 
     def _followed(self, position: Position) -> None:
@@ -836,14 +857,15 @@ class Store:
         self._queues.remove_queue(queue)
         self._checkpointer.queues_removed()
 
-    def take_raw(self, data: bytes) -> None:
-        """The next bytes of the log that is followed. Raises Busy when the disk is full, DiskFault when it
-        has failed, Corrupt when they make no sense."""
+    def take_raw(self, data: bytes, *, is_far: bool = False) -> None:
+        """The next bytes of the log that is followed; `is_far`: a lot is still to come, and more urgent than
+        to show this to readers. Raises Busy when the disk is full, DiskFault when it has failed, Corrupt when
+        they make no sense."""
         follower = self._follower
         if follower is None or self.failed is not None:
             raise DiskFault(self.failed or f"the store {self.config.root} follows nobody")
         try:
-            follower.take(data)
+            follower.take(data, is_far=is_far)
         except (OSError, DiskFault) as error:
             if is_full(error):
                 self._refuse(error)
@@ -856,6 +878,11 @@ class Store:
         if not self._is_sealing:
             self._is_sealing = True
             self._clock.later(SEAL_SECONDS, self._seal_followed)
+        self._is_far = is_far
+        if follower.unstaged > UNSTAGED_BYTES_MAX and (why := self._stage(follower)) is not None:
+            raise Busy(ResponseCode.SERVICE_NOT_AVAILABLE, why)
+        if follower.unstaged:
+            self._stage_later(follower, is_waiting=is_far)
         for listener in self._on_write:
             listener()
 
@@ -866,6 +893,46 @@ class Store:
             self._follower.seal()
             self._advance()
 
+    def _stage_later(self, follower: Follower, *, is_waiting: bool) -> None:
+        """What was left for later gets its turn: now and then while more urgent things come, else at once."""
+        if not self._is_staging:
+            self._is_staging = True
+            seen = self._log.end
+            seconds = STAGE_SECONDS if is_waiting else 0.0
+            self._clock.later(seconds, lambda: self._stage_some(follower, seen))
+
+    def _stage_some(self, follower: Follower, seen: int) -> None:
+        self._is_staging = False
+        if follower is not self._follower or not self._is_open or self.failed is not None:
+            return
+        why = self._stage(follower)
+        if follower.unstaged:
+            is_waiting = why is not None or (self._is_far and self._log.end > seen)
+            self._stage_later(follower, is_waiting=is_waiting)
+
+    def _stage(self, follower: Follower) -> str | None:
+        """One turn of it; returns why it cannot be done, if so."""
+        try:
+            follower.stage(STAGE_BYTES)
+        except (OSError, DiskFault) as error:
+            if is_full(error):
+                self._refuse(error)
+                return str(self._refusal)
+            self._on_fault(error)
+            return str(self.failed)
+        self._seal_followed()
+        return None
+
+    def _stage_all(self) -> bool:
+        """Leave nothing for later; False: it is left for the next start, the disk has failed."""
+        follower = self._follower
+        while follower is not None and follower.unstaged and self.failed is None:
+            if (why := self._stage(follower)) is not None:
+                self._on_fault(DiskFault(why))
+            self._index.finish()  # else it would gather more than it keeps in memory
+        self._seal_followed()
+        return self.failed is None
+
     def show_up_to(self, place: int | None) -> None:
         """Of a log that is followed: let readers see only what ends before `place` (None: everything)."""
         if place != self._visible_to:
@@ -875,7 +942,8 @@ class Store:
     def leave_log(self) -> None:
         """Follow no more. The beginning of a record that never came as a whole is taken back, everything else
         is ours now and visible once it is durable. Raises DiskFault."""
-        self._seal_followed()
+        if not self._stage_all():
+            raise DiskFault(str(self.failed))
         follower, self._follower = self._follower, None
         self._visible_to = None
         try:
@@ -937,15 +1005,18 @@ class Store:
         bytes_max: int = 1 << 31,
         wanted: Collection[int] | None = None,
         accepts: Accepts | None = None,
+        *,
+        in_bulk: bool = False,
     ) -> ReadResult:
         """Messages from `queue_offset` on: at least one if there is any, within the limits.
 
-        `wanted` holds the tag codes to be found (None: all), `accepts` looks at a whole record.
+        `wanted` holds the tag codes to be found (None: all), `accepts` looks at a whole record. `in_bulk` is
+        for who takes megabytes: then a pull's own limits do not hold.
         """
         queue = self._queues.table.get((topic, queue_id))
         if queue is None:
             return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [])
-        return self._reader.read(queue, queue_offset, count_max, bytes_max, wanted, accepts)
+        return self._reader.read(queue, queue_offset, count_max, bytes_max, wanted, accepts, in_bulk=in_bulk)
 
     def entries(self, topic: str, queue_id: int, queue_offset: int, count: int) -> bytes:
         """Up to `count` consume queue entries as they lie on disk (`consume_queue.ENTRY`), or none."""
@@ -1048,9 +1119,13 @@ class Store:
 
     # Topics and listeners.
 
-    def on_dispatch(self, listener: Listener) -> None:
-        """Have `listener` told of new visible messages, once per queue and tick; it must not raise."""
-        self._listeners.append(listener)
+    def on_dispatch(self, listener: Listener, *, topic: str | None = None) -> None:
+        """Have `listener` told of new visible messages, once per queue and tick; it must not raise. With
+        `topic`, of those alone."""
+        if topic is None:
+            self._listeners.append(listener)
+        else:
+            self._listeners_of.setdefault(topic, []).append(listener)
 
     def topics(self) -> dict[str, list[int]]:
         """The topics that have queues here, with the numbers of these."""

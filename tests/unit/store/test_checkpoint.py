@@ -12,9 +12,19 @@ from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import StoreForeign
+from kourou.store import checkpoint
 from kourou.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from kourou.store.recovery import PREPARED
-from tests.unit.store.folder import ROOT, Later, bodies_of, draft, fill, mark_of_format, queue_path, store_on
+from tests.unit.store.folder import (
+    ROOT,
+    Later,
+    bodies_of,
+    draft,
+    fill,
+    mark_of_format,
+    queue_path,
+    store_on,
+)
 
 
 def test_a_checkpoint_comes_back() -> None:
@@ -65,6 +75,45 @@ def test_a_mark_of_a_newer_version_is_foreign() -> None:
 
 
 # When it is written.
+
+
+def test_entries_that_wait_are_in_their_files_before_a_checkpoint_speaks_of_them() -> None:
+    """Several turns' worth of queues; what comes meanwhile is not part of it."""
+    files, clock, disk = SimulatedFiles(), SimulatedClock(), Later()
+    store = store_on(files, clock=clock, background=disk.background, checkpoint_thorough_interval_ms=900)
+    sent = {topic: fill(store, 3, topic=topic) for topic in map(str, range(150))}
+    clock.advance(1.05)
+    disk.run()
+    end = store.wrote
+    sent["7"] += fill(store, 2, topic="7", start=3)
+    clock.advance(0.1)
+    disk.run()
+    written = read_checkpoint(files, f"{ROOT}/checkpoint")
+    assert (written.end, written.entries, written.queues) == (end, 450, 150)
+    assert files.read(queue_path("7"))[60:80] == bytes(20)
+    again = store_on(files.crashed())
+    assert {topic: bodies_of(again, topic) for topic in sent} == sent
+    again = store_on(files.power_cut(Chance(1)))
+    assert {topic: bodies_of(again, topic)[:3] for topic in sent} == {
+        topic: bodies[:3] for topic, bodies in sent.items()
+    }
+
+
+def test_the_more_queues_are_to_be_synced_the_more_of_the_log_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoint, "_FILES_USUAL", 8)
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock, checkpoint_least_bytes=2000)
+    for topic in map(str, range(40)):
+        fill(store, 1, topic=topic)
+    assert 2000 < store.wrote < 10_000
+    clock.advance(5)
+    assert not files.exists(f"{ROOT}/checkpoint")
+    fill(store, 60)
+    assert store.wrote > 10_250
+    clock.advance(2)
+    assert read_checkpoint(files, f"{ROOT}/checkpoint").end == store.wrote
 
 
 def test_a_full_disk_has_no_room_for_the_first_checkpoint_and_that_is_no_fault(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+from functools import partial
+
 import pytest
 
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Refused
-from kourou.store.consume_queue import ENTRY, ConsumeQueue, ConsumeQueues, is_folder_name
+from kourou.store.consume_queue import ENTRY, ConsumeQueue, ConsumeQueues, Entry, is_folder_name
 from tests.unit.store.folder import config
 
 
@@ -39,18 +42,47 @@ def test_entries_are_read_back_by_offset_and_never_beyond_the_last() -> None:
     assert queue.entry(74) == (740, 10, 7)
 
 
-def test_runs_of_neighbours_are_known() -> None:
-    queue = queue_on(SimulatedFiles())
-    queue.append(entries(0, 3))
-    assert queue.run_from == 0
-    queue.append(entries(30, 2))
-    assert queue.run_from == 0
-    queue.append(entries(60, 2))  # something of another queue lies between
-    assert queue.run_from == 5
-    queue.append(entries(80, 3, step=30))
-    assert queue.run_from == 9
-    queue.append(entries(150, 2))
-    assert queue.run_from == 9
+@pytest.mark.parametrize("written", [1, 30, 49, 50])
+def test_entries_that_wait_are_read_as_those_on_the_disk(written: int) -> None:
+    files = SimulatedFiles()
+    queue, plain = queue_on(files), queue_on(SimulatedFiles())
+    plain.append(entries(0, 50))
+    queue.append(entries(0, written))
+    if written < 50:
+        queue.append_later(entries(written * 10, 50 - written), 500)
+    assert (queue.max_offset, queue.end_physical, queue.first_unwritten) == (50, 500, written)
+    for offset in range(51):
+        for count in (1, 2, 50):
+            assert queue.entries(offset, count) == plain.entries(offset, count)
+    for place in range(0, 510, 5):
+        found = queue.first_where(partial(_is_from, place), 0, 50)
+        assert found == min(50, (place + 9) // 10)
+    queue.correct_min(480)
+    assert queue.min_offset == 48
+    queue.write()
+    assert (queue.unwritten, queue.first_unwritten) == (b"", 50)
+    assert files.read("/data/store/consumequeue/T/0/00000000000000000000") == entries(0, 50)
+
+
+def _is_from(place: int, entry: Entry) -> bool:
+    return entry[0] >= place
+
+
+def test_entries_that_wait_are_written_with_the_next_that_do_not() -> None:
+    files = SimulatedFiles()
+    queue = queue_on(files)
+    queue.append(entries(0, 1))
+    queue.append_later(entries(10, 40), 410)
+    files.fail("pwrite", error=errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        queue.append(entries(410, 30))
+    assert (queue.max_offset, queue.first_unwritten) == (41, 1)
+    queue.append(entries(410, 30))  # into a second file
+    assert (queue.max_offset, queue.unwritten, queue.segments.bases) == (71, b"", [0, 1000])
+    again = queue_on(files)
+    again.load()
+    again.recover(trusted=None)
+    assert again.entries(0, 99) == entries(0, 71)
 
 
 def test_a_queue_can_begin_above_zero() -> None:
@@ -115,7 +147,7 @@ def test_a_short_queue_is_the_same_looked_at_ahead_or_not(lost: int, stale: byte
     again = queue_on(files)
     again.recover(trusted=40)
     assert again.max_offset == 4
-    again.restore(entries(40, 3), may_have_copies=False)
+    again.restore(entries(40, 3))
     again.zero_tail()
     again.correct_min(10)
     again.loaded()
@@ -129,7 +161,7 @@ def test_a_short_queue_that_is_as_it_should_be_is_opened_once_and_never_written(
     before = dict(files.counts)
     again = queue_on(files)
     again.recover(trusted=40)
-    again.restore(entries(40, 3), may_have_copies=False)
+    again.restore(entries(40, 3))
     assert not again.zero_tail()
     again.correct_min(0)
     assert again.max_offset == 7

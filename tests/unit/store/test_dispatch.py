@@ -7,8 +7,9 @@ import errno
 import pytest
 
 from kourou.doors.simulated_files import SimulatedFiles
-from kourou.store.consume_queue import ConsumeQueues
-from kourou.store.dispatch import Dispatched, Dispatcher, Position, entry_tag
+from kourou.store import dispatch
+from kourou.store.consume_queue import ConsumeQueue, ConsumeQueues
+from kourou.store.dispatch import PAGE_BYTES, Dispatched, Dispatcher, Position, entry_tag
 from tests.unit.store.folder import config
 
 LEVELS = (1000, 5000, 10_000)
@@ -67,7 +68,48 @@ def test_a_queue_that_cannot_be_written_is_tried_again_without_doing_the_others_
     assert (first.max_offset, second.max_offset, dispatcher.position.end) == (1, 1, 100)
 
 
-def test_entries_of_a_deleted_topic_are_not_written(queues: ConsumeQueues) -> None:
+def dispatched(dispatcher: Dispatcher, queues: list[ConsumeQueue], rounds: int) -> None:
+    for number in range(rounds):
+        for queue in queues:
+            dispatcher.stage(queue, number * 100, 100, 0)
+        dispatcher.seal(Position(number * 100 + 100, number * 100, 1))
+        dispatcher.advance(1 << 40)
+
+
+def test_entries_wait_until_their_queue_has_a_page_of_them(files: SimulatedFiles) -> None:
+    queues = ConsumeQueues(config(consume_queue_segment_entries=1000), files)
+    dispatcher, queue = Dispatcher(Position(0, -1, 0)), queues.get_or_make("T", 0)
+    written = []
+    for _ in range(250):
+        dispatched(dispatcher, [queue], 1)
+        written.append(queue.first_unwritten)
+    page = PAGE_BYTES // 20 + 1  # one that begins in it
+    assert written == [1] * page + [page + 1] * (250 - page)
+    assert dispatcher.unwritten == {queue: None}
+    dispatcher.touched.clear()
+    dispatcher.write_all()
+    assert (queue.first_unwritten, dispatcher.touched) == (250, {queue: page + 1})
+    assert not dispatcher.unwritten
+
+
+def test_all_that_wait_together_are_bounded_and_the_oldest_are_written(
+    files: SimulatedFiles, queues: ConsumeQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "WAITING_BYTES_MAX", 100 * 20)
+    dispatcher = Dispatcher(Position(0, -1, 0))
+    every = [queues.get_or_make("T", number) for number in range(60)]
+    dispatched(dispatcher, every, 2)
+    assert [queue.first_unwritten for queue in every] == [1] * 60
+    dispatched(dispatcher, every, 1)
+    assert [queue.first_unwritten for queue in every] == [3] * 32 + [1] * 28
+    dispatched(dispatcher, every, 10)
+    assert sum(len(queue.unwritten) for queue in every) <= 100 * 20
+    dispatcher.write_all()
+    assert [queue.first_unwritten for queue in every] == [13] * 60
+    assert dispatcher.entries == 13 * 60
+
+
+def test_entries_of_a_deleted_topic_are_not_written(files: SimulatedFiles, queues: ConsumeQueues) -> None:
     dispatcher = Dispatcher(Position(0, -1, 0))
     gone, kept = queues.get_or_make("T", 0), queues.get_or_make("U", 0)
     for queue in (gone, kept):
@@ -76,6 +118,11 @@ def test_entries_of_a_deleted_topic_are_not_written(queues: ConsumeQueues) -> No
     dispatcher.forget_topic([gone])
     dispatcher.advance(100)
     assert (gone.max_offset, kept.max_offset) == (0, 1)
+    dispatched(dispatcher, [gone, kept], 3)
+    dispatcher.forget_topic([gone])
+    files.remove_folder(gone.segments.folder)
+    dispatcher.write_all()
+    assert (files.exists(gone.segments.folder), kept.first_unwritten) == (False, 4)
 
 
 @pytest.mark.parametrize(

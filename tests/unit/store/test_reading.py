@@ -51,6 +51,25 @@ def test_offsets_outside_the_queue_say_where_to_go_on() -> None:
     assert store.read("nobody", 0, 0).next_offset == 0
 
 
+def test_a_read_in_bulk_brings_the_same_without_the_limits_of_a_pull(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = store_on(RealFiles(), root=str(tmp_path / "store"))
+    for number in range(700):
+        store.append(draft(b"%04d" % number * 50, queue_id=number % 2))
+    by_pulls: list[bytes] = []
+    while len(by_pulls) < 350:
+        by_pulls += bodies(store.read("T", 0, len(by_pulls)))
+    assert bodies(store.read("T", 0, 0, 1 << 16, in_bulk=True)) == by_pulls
+    few = store.read("T", 0, 7, 1 << 16, 2_000, in_bulk=True)
+    assert 0 < few.size <= 2_000
+    assert bodies(few) == by_pulls[7 : few.next_offset]
+    monkeypatch.setattr(reading, "_VIEW_BYTES_MAX", 4_000)  # what one look takes in, with those of queue 1
+    some = store.read("T", 0, 7, 1 << 16, in_bulk=True)
+    assert 1 < some.count < 20
+    assert bodies(some) == by_pulls[7 : some.next_offset]
+
+
 def test_a_queue_that_has_seen_nothing_visible_has_no_message() -> None:
     store = store_on(SimulatedFiles())
     store.append(draft(sys_flag=0x4))

@@ -192,9 +192,10 @@ def test_an_index_is_built_again(at: int) -> None:
 
 
 def test_a_folder_that_was_not_closed_is_closed_by_a_repair() -> None:
-    files = SimulatedFiles()
-    store = store_on(files, **INDEX)
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock, **INDEX)
     fill_with_keys(store, 40)
+    clock.advance(1.1)  # then the entries are written
     place, size = place_of(files, 6)
     overwrite(files, log_path(), place + 60, b"garbage")
     config = StoreConfig(root=ROOT, index_slots=100, index_entries=400)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
 from kourou.doors.files import RealFiles
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Busy, ConfigError, DiskFault, Refused, StoreForeign, StoreLocked
 from kourou.protocol.codes import ResponseCode
-from kourou.store.config import SYNC_FLUSH, StoreConfig
+from kourou.store.checkpoint import read_checkpoint
+from kourou.store.config import ASYNC_FLUSH, SYNC_FLUSH, StoreConfig
 from kourou.store.store import FLUSH_TIMEOUT, OK, Dispatched, Draft, ReadStatus, Store, StoreStatus
 from tests.unit.store.folder import (
     HERE,
@@ -58,6 +60,7 @@ def test_the_bytes_on_disk_are_those_of_the_format() -> None:
         "0000018bcfe5687b 0a000001000004d2 0000018bcfe569c8 7f00000100002a9f 00000000 0000000000000000"
         "00000002 6869 01 54 001e 54414753015461674102"
     )
+    clock.advance(1.1)
     log = files.read(log_path())
     assert len(golden) == 104
     assert log[1024 : 1024 + 104] == golden
@@ -95,6 +98,15 @@ def test_listeners_hear_of_new_messages_once_per_queue_and_tick() -> None:
     tick.run()
     told = [(each.topic, each.queue_id, each.max_offset, each.tags) for each in heard]
     assert told == [("T", 0, 2, [2598919, 0]), ("U", 0, 1, [2598920])]
+
+
+def test_a_listener_of_one_topic_hears_of_no_other() -> None:
+    store = store_on(SimulatedFiles())
+    heard: list[Dispatched] = []
+    store.on_dispatch(heard.append, topic="U")
+    for topic in ("T", "U", "V", "U"):
+        store.append(draft(topic=topic))
+    assert [(each.topic, each.max_offset) for each in heard] == [("U", 1), ("U", 2)]
 
 
 def test_offsets_and_messages_survive_a_clean_stop() -> None:
@@ -486,27 +498,106 @@ def test_a_write_cut_short_by_a_full_disk_leaves_no_bytes_behind() -> None:
     assert bodies_of(store_on(files.crashed())) == [b"T-0-0", b"T-0-1", b"T-0-2", b"T-0-3"]
 
 
-def test_a_consume_queue_without_room_shows_its_messages_later() -> None:
+def no_room_for_queues(operation: str, path: str) -> None:
+    if operation == "pwrite" and "consumequeue" in path:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+
+def test_a_consume_queue_without_room_for_its_file_shows_its_messages_later() -> None:
     files, clock = SimulatedFiles(), SimulatedClock()
     store = store_on(files, clock=clock)
-    fill(store, 1)
     statuses: list[StoreStatus] = []
-
-    def no_room_for_queues(operation: str, path: str) -> None:
-        if operation == "pwrite" and "consumequeue" in path:
-            raise OSError(errno.ENOSPC, "No space left on device", path)
-
     files.before = no_room_for_queues
-    store.when_stored(store.append(draft(b"T-0-1")).end, statuses.append)
+    store.when_stored(store.append(draft(b"T-0-0")).end, statuses.append)
     assert statuses == [OK]
-    assert store.max_offset("T", 0) == 1
+    assert store.max_offset("T", 0) == 0
     with pytest.raises(Busy):
         store.append(draft())
     files.before = None
     clock.advance(1.1)
+    assert bodies_of(store) == [b"T-0-0"]
+    fill(store, 1, start=1)
     assert bodies_of(store) == [b"T-0-0", b"T-0-1"]
-    fill(store, 1, start=2)
-    assert bodies_of(store) == [b"T-0-0", b"T-0-1", b"T-0-2"]
+
+
+def test_entries_that_wait_for_room_are_read_and_written_once_there_is_some() -> None:
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock)
+    sent = fill(store, 1)
+    files.before = no_room_for_queues
+    sent += fill(store, 7, start=1)
+    clock.advance(30)
+    assert store.failed is None
+    assert bodies_of(store) == sent
+    assert files.read(queue_path())[20:40] == bytes(20)
+    files.before = None
+    clock.advance(12)
+    assert files.read(queue_path())[:160] == store.entries("T", 0, 0, 8)
+    assert read_checkpoint(files, f"{ROOT}/checkpoint").end == store.wrote
+
+
+def test_entries_that_cannot_be_written_end_it_as_any_fault_does() -> None:
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock)
+    sent = fill(store, 3)
+
+    def broken(operation: str, path: str) -> None:
+        if operation == "pwrite" and "consumequeue" in path:
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    files.before = broken
+    clock.advance(1.1)
+    assert store.failed is not None
+    assert "consumequeue" in store.failed
+    files.before = None
+    clock.advance(30)
+    assert not files.exists(f"{ROOT}/checkpoint")
+    store.close()
+    assert bodies_of(store_on(files.crashed())) == sent
+
+
+def test_a_store_that_finds_no_room_for_its_entries_at_the_end_is_examined_by_the_next_start() -> None:
+    files = SimulatedFiles()
+    store = store_on(files)
+    sent = fill(store, 5)
+    files.before = no_room_for_queues
+    store.close()
+    assert store.failed is None
+    assert files.exists(f"{ROOT}/abort")
+    files.before = None
+    assert bodies_of(store_on(files)) == sent
+
+
+@pytest.mark.parametrize("flush", [ASYNC_FLUSH, SYNC_FLUSH])
+def test_a_crash_leaves_entries_that_were_never_written_to_be_built_again(flush: str) -> None:
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock, flush=flush)
+    sent = {topic: fill(store, 9, topic=topic) for topic in "TUV"}
+    clock.advance(11)  # a checkpoint
+    for topic in "TU":
+        sent[topic] += fill(store, 9, topic=topic, start=9)
+    assert files.read(queue_path())[180:200] == bytes(20)
+    assert read_checkpoint(files, f"{ROOT}/checkpoint").entries == 27
+    store.sync()
+    for found in (files.crashed(), files.power_cut(Chance(7))):
+        again = store_on(found)
+        assert {topic: bodies_of(again, topic) for topic in "TUV"} == sent
+        assert again.damage == []
+        again.close()
+
+
+def test_a_topic_that_is_deleted_takes_the_entries_along_that_wait() -> None:
+    files, clock = SimulatedFiles(), SimulatedClock()
+    store = store_on(files, clock=clock)
+    fill(store, 4)
+    kept = fill(store, 4, topic="U")
+    store.delete_topic("T")
+    again = fill(store, 2, start=100)
+    clock.advance(11)
+    assert files.read(queue_path())[:60] == store.entries("T", 0, 0, 2) + bytes(20)
+    store.close()
+    after = store_on(files)
+    assert (bodies_of(after), bodies_of(after, "U")) == (again, kept)
 
 
 def test_closing_with_a_sync_under_way_still_leaves_everything_stored() -> None:

@@ -157,7 +157,8 @@ class ConsumerStatusHandler:
     ) -> None:
         if isinstance(outcome, Command) and outcome.code == ResponseCode.SUCCESS and outcome.body:
             with suppress(MQError):  # what makes no sense is no reason to leave the others out
-                status.consumer_table[client_id] = QueuePlaces.decode(outcome.body).message_queue_table
+                places = QueuePlaces.decode_request(outcome.body)  # a client may send what it likes
+                status.consumer_table[client_id] = places.message_queue_table
         round_.one_more()
 
 

@@ -46,11 +46,10 @@ class BulkPullHandler:
                 f"bytesMax is {header.bytes_max}: 1 to {BULK_PULL_BYTES_MAX} bytes are handed out at once",
             )
         parts, count, last = self._read(header)
-        body = b"".join(parts)
         if count:
-            self._stats.got(header.topic, header.consumer_group, count, len(body))
+            self._stats.got(header.topic, header.consumer_group, count, sum(map(len, parts)))
         if header.headers_only:
-            body = without_bodies(body)
+            parts = [without_bodies(b"".join(parts))]
         reply = PullReply(
             suggest_which_broker_id=0,
             next_begin_offset=last.next_offset,
@@ -58,7 +57,8 @@ class BulkPullHandler:
             max_offset=last.max_offset,
         )
         if count:
-            answer(request.reply(reply, body, remark=ReadStatus.FOUND.name))
+            # One copy of the records, into the frame: it is megabytes.
+            answer(request.reply(reply, remark=ReadStatus.FOUND.name).encode(*parts))
         else:
             code = response_code(last.status, header.queue_offset)
             answer(request.reply(reply, code=code, remark=last.status.name))
@@ -73,7 +73,7 @@ class BulkPullHandler:
         count = 0
         for _ in range(READS_MAX):
             most = _COUNT if end is None else max(1, min(_COUNT, end - at))
-            result = read(topic, queue_id, at, most, left, wanted.codes, wanted.accepts)
+            result = read(topic, queue_id, at, most, left, wanted.codes, wanted.accepts, in_bulk=True)
             if result.count and parts and result.size > left:
                 return parts, count, _up_to(result, at)  # one always comes, but here it is not the first
             parts += result.messages
