@@ -15,7 +15,7 @@ import kourou
 from kourou.doors.files import RealFiles
 from kourou.protocol import record
 from kourou.spark.columns import Choice
-from kourou.spark.store_scan import SCHEMA, log_folder, log_pieces, scanned
+from kourou.spark.store_scan import SCHEMA, log_folder, log_pieces, put_together, scanned
 
 pytestmark = pytest.mark.timeout(300)  # on a busy machine Spark takes its time to start a worker
 
@@ -189,6 +189,17 @@ def test_without_the_verdict_no_crc_is_compared(damaged: Any, tmp_path: Path) ->
 
     damaged(flip)
     assert verdicts(scan(tmp_path, verify=False)) == {"ok": len(scan(tmp_path))}
+
+
+def test_small_files_share_a_task_and_nothing_is_left_out(stopped: Path) -> None:
+    files = RealFiles()
+    pieces = list(log_pieces(files, log_folder(files, str(stopped)), 1 << 20))
+    assert len(pieces) > 3, "files of 128 KiB"
+    tasks = list(put_together(pieces, 300_000))
+    assert [piece for task in tasks for piece in task] == pieces
+    assert 1 < len(tasks) < len(pieces)
+    for task in tasks:
+        assert len(task) == 1 or sum(piece.end - piece.start for piece in task) <= 300_000
 
 
 # -------------------------------------------------------------------------------------------- through Spark

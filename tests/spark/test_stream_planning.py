@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -283,3 +284,21 @@ def test_a_task_waits_for_a_broker_that_comes_back(tmp_path: Path) -> None:
         with pytest.raises(kourou.MQError):
             list(gone.read(planned[0]))
         assert time.monotonic() - began < 15
+
+
+def test_a_process_that_spark_has_left_ends_without_a_word_and_shows_other_errors(
+    stream_reader: StreamReader, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[type[BaseException]] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, *_: told.append(kind))
+    reader = stream_reader(new_topic())
+    reader.stop()
+    sys.excepthook(BrokenPipeError, BrokenPipeError(), None)
+    assert told == [BrokenPipeError], "it was asked to stop, and somebody may want to know"
+    try:
+        raise EOFError  # what the process sees where Spark's next word should be
+    except EOFError:
+        reader.stop()
+    for error in (BrokenPipeError(), ValueError()):
+        sys.excepthook(type(error), error, None)
+    assert told == [BrokenPipeError, ValueError]

@@ -137,17 +137,20 @@ def _parts(data: Buffer, batch_bytes: int) -> Iterator[Records]:
 
 def walk(data: Buffer) -> Numbers:
     """Where each record begins. Raises ProtocolError where a size cannot be one."""
-    at, end = 0, len(data)
+    at, end, least = 0, len(data), record.RECORD_BYTES_MIN
+    last = end - least
     starts: list[int] = []
     append, unpack = starts.append, _unpack_size
-    while at < end:
+    while at <= last:  # a size that leads beyond the end shows itself there
+        (size,) = unpack(data, at)
         append(at)
-        if end - at < record.RECORD_BYTES_MIN:
-            raise ProtocolError(f"{end - at} bytes after the last record")
-        size = unpack(data, at)[0]
-        if size < record.RECORD_BYTES_MIN or size > end - at:
+        if size < least:
             raise ProtocolError(f"record of {size} bytes, of which {end - at} are there")
         at += size
+    if at > end:
+        raise ProtocolError(f"record of {size} bytes, of which {end - at + size} are there")
+    if at < end:
+        raise ProtocolError(f"{end - at} bytes after the last record")
     return np.array(starts, dtype=np.int64)
 
 

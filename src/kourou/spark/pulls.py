@@ -180,7 +180,8 @@ class _Pulling:
         try:
             address = self._cluster.address(stretch.queue)
             command = self._command(stretch, self._size(stretch.queue))
-            self._cluster.client.call_soon(address, command, PULL_SECONDS, partial(self._tell, stretch))
+            tell = partial(self._tell, stretch)
+            self._cluster.client.call_soon(address, command, PULL_SECONDS, tell, in_place=True)
         except (Unreachable, NotFound) as error:
             self._set_back(stretch, error)
 
@@ -276,7 +277,7 @@ class _Pulling:
         self._idle.append(stretch)
 
 
-def _before(data: bytes, end: int) -> bytes | memoryview:
+def _before(data: bytes | memoryview, end: int) -> bytes | memoryview:
     """The records in front of the first whose queue offset is `end` or more."""
     for start in walk(data).tolist():
         if int.from_bytes(data[start + 20 : start + 28], "big") >= end:

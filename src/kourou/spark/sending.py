@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ from kourou.protocol.names import DEFAULT_TOPIC
 from kourou.spark.cluster import Cluster
 from kourou.spark.offsets import Queue
 from kourou.spark.outgoing import Numbers, Outgoing, contents
-from kourou.spark.queue_rows import QueueRows, by_topic, grouped
+from kourou.spark.queue_rows import QueueRows, by_topic
 
 REQUEST_BYTES = 512 * 1024
 REQUEST_MESSAGES = 1_000
@@ -92,19 +93,18 @@ class Sender:
     def _batches(self, topic: str, rows: Outgoing) -> Iterator[_Request]:
         choice = self._choice(topic)
         numbers = choice.of(rows)
-        is_one_after_the_other = bool((np.diff(numbers) >= 0).all())
-        for number, chosen in grouped(numbers):
-            start, stop = int(chosen[0]), int(chosen[-1]) + 1
-            whole = is_one_after_the_other or stop - start == len(chosen)
-            part = rows.slice(start, stop) if whole else rows.take(chosen)
-            for born, of_time in _by_born(part):
-                items = batch_items(of_time)
-                data = contents(items).data
-                ends = _ends(items)
-                for first, last in cut(ends, REQUEST_BYTES, REQUEST_MESSAGES):
-                    low = int(ends[first - 1]) if first else 0
-                    body = bytes(data[low : int(ends[last - 1])])
-                    yield _Request(topic, choice.queues[number], body, last - first, born, is_batch=True)
+        if np.count_nonzero(np.diff(numbers)) >= len(np.unique(numbers)):  # those of a queue lie apart
+            order = np.argsort(numbers, kind="stable")
+            rows, numbers = rows.take(order), numbers[order]
+        items = batch_items(rows)  # of all queues together: 0.3 us a row less than one by one; bench: sink
+        data, ends = contents(items).data, _ends(items)
+        for start, stop in _runs(numbers, rows.born_ms):
+            queue, born = choice.queues[int(numbers[start])], int(rows.born_ms[start])
+            low = int(ends[start - 1]) if start else 0
+            for first, last in cut(ends[start:stop] - low, REQUEST_BYTES, REQUEST_MESSAGES):
+                high = int(ends[start + last - 1])
+                yield _Request(topic, queue, data[low:high], last - first, born, is_batch=True)
+                low = high
 
     def _each_alone(self, topic: str, rows: Outgoing) -> Iterator[_Request]:
         choice = self._choice(topic)
@@ -144,7 +144,7 @@ class Sender:
             broker_name=each.queue.broker_name,
         )
         code = RequestCode.SEND_BATCH_MESSAGE if each.is_batch else RequestCode.SEND_MESSAGE_V2
-        return request(code, header, each.body)
+        return request(code, header, cast("bytes", each.body))  # it is only joined
 
     # -------------------------------------------------------------------------------------- on their way
 
@@ -233,7 +233,7 @@ class _Request:
         self,
         topic: str,
         queue: MessageQueue,
-        body: bytes,
+        body: bytes | memoryview,
         count: int,
         born_ms: int,
         *,
@@ -288,9 +288,13 @@ def batch_items(rows: Outgoing) -> pa.BinaryArray:
     heads[:, 3] = rows.flags
     heads[:, 4] = body_lengths
     lengths = property_lengths.astype(">i2")
-    return pc.binary_join_element_wise(
-        _fixed(heads, _BATCH_HEAD_BYTES), rows.bodies, _fixed(lengths, 2), rows.properties, b""
-    )
+    # Arrow takes pieces out of one array faster than it joins several.
+    columns = (_fixed(heads, _BATCH_HEAD_BYTES), rows.bodies, _fixed(lengths, 2), rows.properties)
+    in_turns = np.arange(4 * count, dtype=np.int32).reshape(4, count).T.ravel()
+    pieces = pa.concat_arrays(columns).take(pa.array(in_turns))
+    _, bounds, data = pieces.buffers()
+    offsets = np.ascontiguousarray(np.frombuffer(bounds, dtype=np.int32)[: 4 * count + 1 : 4])
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])
 
 
 def _fixed(values: Numbers, width: int) -> pa.BinaryArray:
@@ -316,8 +320,7 @@ def cut(ends: Numbers, bytes_max: int, rows_max: int) -> Iterator[tuple[int, int
         first = last
 
 
-def _by_born(rows: Outgoing) -> Iterator[tuple[int, Outgoing]]:
-    """All messages of a batch have one time of birth, said in its header."""
-    changes = [0, *(np.flatnonzero(np.diff(rows.born_ms)) + 1).tolist(), len(rows)]
-    for start, stop in pairwise(changes):
-        yield int(rows.born_ms[start]), rows if stop - start == len(rows) else rows.slice(start, stop)
+def _runs(numbers: Numbers, born_ms: Numbers) -> Iterator[tuple[int, int]]:
+    """Rows that can go out in one batch: it goes to one queue, and says one time of birth for all of them."""
+    is_other = (np.diff(numbers) != 0) | (np.diff(born_ms) != 0)
+    return pairwise([0, *(np.flatnonzero(is_other) + 1).tolist(), len(numbers)])

@@ -2,7 +2,7 @@
 
     spark.read.format("rocketmq").option("table", "commitlog").option("storePath", "/data/store")
 
-Each log file is cut into pieces of equal size, one for each task:
+Each log file is cut into pieces of equal size, one for each task; small files share one:
 
     file     |  record | record | rec╎ord | record |~~damage~~| record | blank |
     pieces   |<------- task 1 ------->|<------- task 2 ------->|<-- task 3 --->|
@@ -19,7 +19,8 @@ looks for the next in the same way, and the bytes in between become a row that s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ from kourou.protocol.checksum import crc32
 from kourou.protocol.compression import COMPRESSED, INFLATED_BYTES_MAX
 from kourou.protocol.record import CRC_PROPERTY_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from kourou.spark.columns import TYPES, Choice, Numbers, Records, decode
-from kourou.spark.options import ALL_NAMES, Given
+from kourou.spark.options import ALL_NAMES, TARGET_PARTITION_BYTES, Given
 from kourou.spark.plain_errors import hide_traceback, in_one_line
 from kourou.spark.queue_entries import QueueEntries
 
@@ -49,26 +50,33 @@ SCHEMA = pa.schema([*TYPES.items(), *OWN_TYPES.items()])
 
 WINDOW_BYTES = 4 * 1024 * 1024
 """Read at once, and decoded into one batch."""
-PIECE_BYTES = 64 * 1024 * 1024
-"""Of a log file for one task, unless targetPartitionBytes says otherwise: a fifth of a second of work."""
+PIECE_BYTES = TARGET_PARTITION_BYTES
+"""Of log files for one task, unless targetPartitionBytes says otherwise: a third of a second of work."""
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 _ZEROS = bytes(WINDOW_BYTES)
 _A_FEW_ZEROS = 4096  # a record may end in some
 _NAME_CHARACTERS = 20
 _MAGICS = (MAGIC_V1.to_bytes(4, "big", signed=True), MAGIC_V2.to_bytes(4, "big", signed=True))
+_unpack_size = Struct(">I").unpack_from
 _HIDDEN = (0x4, 0xC)  # prepared, rolled back: such records are in no queue
 
 
-class LogPiece(InputPartition):
-    """What one task looks at: records that begin from `start` to `end` of a file with `size` bytes in it."""
+class LogPiece(NamedTuple):
+    """Records that begin from `start` to `end` of a file with `size` bytes in it; it begins at `base`."""
 
-    def __init__(self, path: str, base: int, start: int, end: int, size: int) -> None:
-        super().__init__((path, start))
-        self.path = path
-        self.base = base
-        self.start = start
-        self.end = end
-        self.size = size
+    path: str
+    base: int
+    start: int
+    end: int
+    size: int
+
+
+class LogPieces(InputPartition):
+    """What one task looks at."""
+
+    def __init__(self, pieces: tuple[LogPiece, ...]) -> None:
+        super().__init__(pieces)
+        self.pieces = pieces
 
 
 class StoreScanReader(DataSourceReader):
@@ -93,20 +101,22 @@ class StoreScanReader(DataSourceReader):
         files = RealFiles()
         folder = log_folder(files, self._root)
         _refuse_running(files, self._root)
-        return list(log_pieces(files, folder, self._piece_bytes))
+        pieces = log_pieces(files, folder, self._piece_bytes)
+        return [LogPieces(task) for task in put_together(pieces, self._piece_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, LogPiece):
+        if not isinstance(partition, LogPieces):
             return  # an empty folder has a partition of Spark's own
         choice = Choice(self._columns, inflated_bytes_max=self._inflated_bytes_max)
-        try:
-            yield from scanned(RealFiles(), self._root, partition, choice, verify=self._verify)
-        except MQError:
-            hide_traceback()
-            raise
-        except OSError as error:
-            hide_traceback()
-            raise ConfigError(f"{partition.path} cannot be read: {error.strerror}") from None
+        for piece in partition.pieces:
+            try:
+                yield from scanned(RealFiles(), self._root, piece, choice, verify=self._verify)
+            except MQError:
+                hide_traceback()
+                raise
+            except OSError as error:
+                hide_traceback()
+                raise ConfigError(f"{piece.path} cannot be read: {error.strerror}") from None
 
 
 def log_folder(files: Files, root: str) -> str:
@@ -146,6 +156,21 @@ def log_pieces(files: Files, folder: str, piece_bytes: int) -> Iterator[LogPiece
             file.close()
             for start in range(0, written, piece_bytes):
                 yield LogPiece(path, int(name), start, min(start + piece_bytes, written), written)
+
+
+def put_together(pieces: Iterable[LogPiece], bytes_max: int) -> Iterator[tuple[LogPiece, ...]]:
+    """Neighbours, as long as they are no more than that: a task costs more than a small file."""
+    waiting: list[LogPiece] = []
+    total = 0
+    for piece in pieces:
+        size = piece.end - piece.start
+        if waiting and total + size > bytes_max:
+            yield tuple(waiting)
+            waiting, total = [], 0
+        waiting.append(piece)
+        total += size
+    if waiting:
+        yield tuple(waiting)
 
 
 def _is_log_file(name: str) -> bool:
@@ -381,10 +406,10 @@ def _walk(data: bytes, end: int) -> tuple[Numbers, int]:
     that begins at `end` or behind it is not looked at."""
     starts: list[int] = []
     at, stop = 0, min(end, len(data) - RECORD_BYTES_MIN + 1)
-    append, number = starts.append, int.from_bytes
+    append, unpack = starts.append, _unpack_size
     length = len(data)
     while at < stop:
-        size = number(data[at : at + 4], "big")
+        (size,) = unpack(data, at)
         if size < RECORD_BYTES_MIN or size > length - at:
             break
         append(at)
@@ -423,7 +448,9 @@ def _bad(records: Records) -> dict[int, str]:
         )
         & 0x7FFF_FFFF
     )
-    stored = np.where(has_crc, _digits(records, tails), records.numbers(starts + 8, ">i4"))
+    stored = records.numbers(starts + 8, ">i4")
+    if has_crc.any():
+        stored = np.where(has_crc, _digits(records, tails), stored)
     return {
         row: f"{'record' if has_crc[row] else 'body'} CRC is {found[row]}, and {stored[row]} was stored"
         for row in np.flatnonzero(found != stored).tolist()

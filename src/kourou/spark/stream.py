@@ -12,7 +12,9 @@ Whatever outlives one call is in this object: Spark keeps it in one process for 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -265,4 +267,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: it comes too late for the last batch; `latestOffset` has done it."""
 
     def stop(self) -> None:
-        """Nothing: Spark does not always call it, and the process ends anyway."""
+        """Spark has hung up; it does not always call this. The process ends now: it notices by itself, wants
+        to tell Spark, and would show the user how that failed."""
+        if isinstance(sys.exc_info()[1], EOFError):
+            sys.excepthook = partial(_unless_nobody_listens, sys.excepthook)
+
+
+def _unless_nobody_listens(
+    otherwise: Callable[..., object], kind: type[BaseException], error: BaseException, trace: object
+) -> None:
+    if not isinstance(error, BrokenPipeError):
+        otherwise(kind, error, trace)

@@ -21,7 +21,7 @@ from kourou.spark.columns import SCHEMA
 from kourou.spark.pipelines.archive_source import PART, Part
 from kourou.spark.pipelines.task_files import TaskFiles, TaskName
 from kourou.spark.plain_errors import in_one_line
-from kourou.spark.store_scan import OWN_TYPES, LogPiece, StoreScanReader
+from kourou.spark.store_scan import OWN_TYPES, LogPieces, StoreScanReader
 
 NAME = "rocketmq_store_archive"
 FOLDER, BROKER, RUN = "lakefolder", "lakebroker", "lakerun"
@@ -60,7 +60,7 @@ class StoreArchiveReader(DataSourceReader):
         return self._scan.partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, LogPiece):
+        if not isinstance(partition, LogPieces):
             return
         context = TaskContext.get()
         name = TaskName(

@@ -110,8 +110,15 @@ class _OpenFile:
         few_values = [
             name for name in ("topic", "brokerName", "tags", "bornHost", "storeHost") if name in schema.names
         ]
+        # Nobody looks for the least body there is: 0.15 us a message less; bench: to Parquet.
+        compared = [name for name in schema.names if name not in ("body", "properties")]
         self._writer = pq.ParquetWriter(
-            self._full_path, schema, compression=compression, use_dictionary=few_values, store_schema=False
+            self._full_path,
+            schema,
+            compression=compression,
+            use_dictionary=few_values,
+            write_statistics=compared,
+            store_schema=False,
         )
         self._schema = schema
         self._queues: dict[tuple[str, int], list[int]] = {}
