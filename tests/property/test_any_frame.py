@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kourou.errors import MQError, ProtocolError, Refused
@@ -58,6 +58,35 @@ def test_frames_do_not_depend_on_how_bytes_arrive(sent: list[Frame], cuts: list[
     data = b"".join(join(frame.serialization, frame.header, frame.body) for frame in sent)
     reader = FrameReader()
     assert [frame for part in parts(data, cuts) for frame in reader.feed(part)] == sent
+    assert reader.held_bytes == 0
+
+
+@given(
+    st.lists(st.sampled_from([0, 3_000, 70_000, 200_000]), max_size=4),
+    st.lists(st.integers(1, 150_000), min_size=1, max_size=8),
+)
+@settings(max_examples=50)
+def test_a_large_frame_may_be_received_where_it_stays(sizes: list[int], reads: list[int]) -> None:
+    sent = [Frame(size % 7, b"header of %d" % size, bytes([size % 251]) * size) for size in sizes]
+    data = memoryview(b"".join(join(frame.serialization, frame.header, frame.body) for frame in sent))
+    reader = FrameReader()
+    received: list[Frame] = []
+    turn = 0
+    while data:
+        size = min(reads[turn % len(reads)] + 100, len(data))
+        turn += 1
+        room = reader.room()
+        if room is None:
+            received += reader.feed(bytes(data[:size]))
+        else:
+            size = min(size, len(room))
+            room[:size] = data[:size]
+            received += reader.filled(size)
+        data = data[size:]
+        assert reader.held_bytes <= 200_000 + 100
+    assert [(each.serialization, each.header, bytes(each.body)) for each in received] == [
+        (each.serialization, each.header, each.body) for each in sent
+    ]
     assert reader.held_bytes == 0
 
 

@@ -118,7 +118,14 @@ def test_an_account_of_the_file_is_made_and_deleted(
     (account,) = [each for each in json.loads(printed) if each["access_key"] == "shop-account"]
     assert account["topic_perms"] == ["orders=PUB"]
     assert "secret" not in printed
-    assert run(["acl", "account", "rm", "shop-account", "-b", running.address, "--yes"]) == 0
+    remove = ["acl", "account", "rm", "shop-account", "-b", running.address]
+    for answer, code, said in (
+        ("--dry-run", 0, f"nothing was changed; {running.address} would be told"),
+        ("", 2, "Account 'shop-account' goes, at 1 server. There is nobody to ask"),
+        ("--yes", 0, f"account 'shop-account' is gone from {running.address}"),
+    ):
+        assert run([*remove, *answer.split()]) == code
+        assert said in capsys.readouterr().err
 
 
 def test_mqadmin_has_its_verbs_for_them(

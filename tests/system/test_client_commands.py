@@ -155,7 +155,7 @@ def test_fewer_messages_than_asked_for_is_a_failure(capsys: pytest.CaptureFixtur
         (["message", "tail", "absent"], 3, "no topic 'absent'"),
         (["topic", "route", "absent"], 3, "no topic 'absent'"),
         (["message", "send", "SCHEDULE_TOPIC_XXXX", "x"], 2, "belongs to the brokers"),
-        (["topic", "create", "TBW102"], 1, "TBW102"),
+        (["topic", "create", "TBW102"], 2, "topic 'TBW102' belongs to the system"),
     ],
 )
 def test_errors_are_one_line_and_an_exit_code(

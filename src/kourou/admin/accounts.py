@@ -1,18 +1,16 @@
 """Who may do what at a server, broker or name server: accounts of 4.x's ACL file, users and policies of 5.x.
 
-Each server keeps its own. A change for a cluster is made at each of them: `at_all` does so, and says who did
-not take it.
+The requests to one server; each keeps its own. `access.py` makes a change at all servers of a cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from kourou.admin import cluster as clusters
-from kourou.admin.connection import Connection, Outcome
+from kourou.admin.connection import Connection
 from kourou.protocol import fastjson
 from kourou.protocol.access_messages import (
     AccountNamed,
@@ -142,19 +140,6 @@ def forget_policies(connection: Connection, address: str, user: str, resource: s
     """Take away a user's policies for one resource, or all."""
     header = DeleteAcl(subject=f"User:{user}", resource=resource)
     connection.ask(address, request(RequestCode.AUTH_DELETE_ACL, header), f"policies of {user}")
-
-
-# ------------------------------------------------------------------------------------------------ everywhere
-
-
-def at_all(
-    connection: Connection, cluster: str | None, do: Callable[[str], None], *, name_servers: bool = True
-) -> list[Outcome[str, None]]:
-    """`do(address)` at every broker of the cluster and every name server; what came of each."""
-    addresses = [node.address for node in clusters.nodes(connection, cluster)]
-    if name_servers:
-        addresses += sorted(connection.name_servers.addresses)
-    return connection.each(addresses, do)
 
 
 def _tell(

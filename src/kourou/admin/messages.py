@@ -6,8 +6,8 @@ Whatever is read here is read as the original's tools do, with a group that neve
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -366,16 +366,8 @@ def _step(fields: list[str], client: str) -> TraceStep | None:
     at = dict(enumerate(rest))
     try:
         if kind == "Pub":
-            return TraceStep(
-                kind,
-                int(at[0]),
-                at[2],
-                client,
-                at[3],
-                at[4],
-                tags=at[5],
-                keys=at[6],
-                broker=at[7],
+            return replace(
+                _told_by_producer(kind, at, client),
                 spent_ms=int(at[9]),
                 is_success=at.get(12, at.get(11, "true")) != "false",
                 detail=_PUB_KINDS.get(at[10], at[10]),
@@ -407,21 +399,18 @@ def _step(fields: list[str], client: str) -> TraceStep | None:
                 request_id=at[0],
             )
         if kind == "EndTransaction":
-            return TraceStep(
-                kind,
-                int(at[0]),
-                at[2],
-                client,
-                at[3],
-                at[4],
-                tags=at[5],
-                keys=at[6],
-                broker=at[7],
+            return replace(
+                _told_by_producer(kind, at, client),
                 detail=f"{at[10]}{', asked by the broker' if at.get(11) == 'true' else ''}",
             )
     except (KeyError, ValueError):
         return None
     return None
+
+
+def _told_by_producer(kind: str, at: Mapping[int, str], client: str) -> TraceStep:
+    """What a send and the end of a transaction tell alike, at the same places."""
+    return TraceStep(kind, int(at[0]), at[2], client, at[3], at[4], tags=at[5], keys=at[6], broker=at[7])
 
 
 _PUB_KINDS = {"0": "normal", "1": "half", "2": "committed", "3": "delayed"}
@@ -435,21 +424,11 @@ def _with_times(steps: list[TraceStep]) -> list[TraceStep]:
     for step in steps:
         begin = begins.get(step.request_id) if step.kind == "SubAfter" else None
         if begin is not None:
-            step = TraceStep(
-                step.kind,
-                step.time_ms or begin.time_ms + step.spent_ms,
-                step.group or begin.group,
-                step.client,
-                step.topic,
-                step.message_id,
-                step.tags,
-                step.keys,
-                step.broker,
-                step.spent_ms,
-                step.is_success,
-                begin.retry_times,
-                step.detail,
-                step.request_id,
+            step = replace(
+                step,
+                time_ms=step.time_ms or begin.time_ms + step.spent_ms,
+                group=step.group or begin.group,
+                retry_times=begin.retry_times,
             )
         complete.append(step)
     return sorted(complete, key=lambda step: (step.time_ms, _ORDER.get(step.kind, 9)))

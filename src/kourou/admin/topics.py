@@ -300,6 +300,12 @@ def hidden_by(connection: Connection, wanted: Wanted, targets: list[Node]) -> li
     ]
 
 
+def check_not_of_system(topic: str) -> None:
+    """Raises ConfigError for a topic that brokers keep for themselves: they refuse to have it changed."""
+    if is_system_topic(topic):
+        raise ConfigError(f"topic '{topic}' belongs to the system and stays as it is; choose one of your own")
+
+
 def save(connection: Connection, wanted: Wanted, targets: list[Node]) -> list[Outcome[Node, None]]:
     """Make a topic at these brokers, or change it there; one that fails does not stop the others."""
     settings.checked_topic(wanted.name)

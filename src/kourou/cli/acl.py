@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import click
 
-from kourou.cli.changing import change_options
-from kourou.cli.connection import cluster_at, name_server_option
-from kourou.cli.output import Row, confirmed, format_option, note, show
+from kourou.cli.access_change import AccessChange, access_change_options
+from kourou.cli.connection import broker_option, cluster_at, name_server_option
+from kourou.cli.output import Row, format_option, show
 from kourou.errors import ConfigError
 
 ACTIONS = ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
@@ -22,7 +22,7 @@ def acl() -> None:
 @acl.command("ls")
 @click.option("--user", help="Only of this user.")
 @click.option("--resource", help="Only about this resource, as Topic:orders.")
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
+@broker_option
 @name_server_option
 @format_option
 def list_grants(
@@ -62,9 +62,7 @@ def list_grants(
 @click.option("--deny", is_flag=True, help="Deny it instead; a denial wins over what is allowed.")
 @click.option("--from", "sources", metavar="ADDRESS", multiple=True, help="Only from there; may be repeated.")
 @click.option("--group", "groups", multiple=True, help="Only as this group; may be repeated. Ours alone.")
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
-@change_options
-@name_server_option
+@access_change_options
 def grant(
     user: str,
     actions: str,
@@ -72,25 +70,20 @@ def grant(
     deny: bool,
     sources: tuple[str, ...],
     groups: tuple[str, ...],
-    broker: str | None,
-    dry_run: bool,
-    yes: bool,
-    name_server: str,
+    change: AccessChange,
 ) -> None:
-    """Allow USER some ACTIONS (Pub,Sub,…) with RESOURCEs: Topic:orders, Group:billing, Topic:shop-*."""
+    """Allow USER some ACTIONS with RESOURCEs. As Pub,Sub with Topic:orders, Group:billing, Topic:shop-*."""
     from kourou.admin import access
 
     wanted = [_action(each.strip()) for each in actions.split(",")]
-    with cluster_at(name_server) as connection:
-        at = access.servers(connection, broker)
-        if dry_run:
-            note(f"nothing was changed; {', '.join(at)} would be told")
-            return
-        what = "denied" if deny else "allowed"
-        confirmed(f"User '{user}' is {what} {', '.join(wanted)} with {', '.join(resources)}.", yes)
-        access.grant(
+    said = f"'{user}' is {'denied' if deny else 'allowed'} {', '.join(wanted)} with {', '.join(resources)}"
+    change.make(
+        f"User {said}",
+        lambda connection, at: access.grant(
             connection, user, resources, wanted, allow=not deny, sources=sources, groups=groups, at=at
-        )
+        ),
+        f"user {said} at",
+    )
 
 
 def _action(given: str) -> str:
@@ -103,22 +96,16 @@ def _action(given: str) -> str:
 @acl.command()
 @click.argument("user")
 @click.argument("resource", required=False)
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
-@change_options
-@name_server_option
-def revoke(
-    user: str, resource: str | None, broker: str | None, dry_run: bool, yes: bool, name_server: str
-) -> None:
-    """Forget what was said of USER and RESOURCE; without RESOURCE, everything that was said of USER."""
+@access_change_options
+def revoke(user: str, resource: str | None, change: AccessChange) -> None:
+    """Forget what was said of USER and RESOURCE. Without RESOURCE, everything that was said of USER."""
     from kourou.admin import access
 
-    with cluster_at(name_server) as connection:
-        at = access.servers(connection, broker)
-        if dry_run:
-            note(f"nothing was changed; {', '.join(at)} would be told")
-            return
-        confirmed(f"What was said of '{user}' and {resource or 'everything'} is forgotten.", yes)
-        access.revoke(connection, user, resource, at)
+    change.make(
+        f"What was said of '{user}' and {resource or 'everything'} is forgotten",
+        lambda connection, at: access.revoke(connection, user, resource, at),
+        f"what was said of '{user}' and {resource or 'everything'} is forgotten at",
+    )
 
 
 # ------------------------------------------------------------------------------- accounts of plain_acl.yml
@@ -130,7 +117,7 @@ def account() -> None:
 
 
 @account.command("ls")
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
+@broker_option
 @name_server_option
 @format_option
 def list_accounts(broker: str | None, name_server: str, output: str) -> None:
@@ -161,9 +148,7 @@ def list_accounts(broker: str | None, name_server: str, output: str) -> None:
 @click.option("--topic-perm", "topic_perms", metavar="TOPIC=PERM", multiple=True, help="May be repeated.")
 @click.option("--group-perm", "group_perms", metavar="GROUP=PERM", multiple=True, help="May be repeated.")
 @click.option("--white-address", help="Peers from there need no signature.")
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
-@change_options
-@name_server_option
+@access_change_options
 def save_account(
     access_key: str,
     secret_key_file: str | None,
@@ -173,10 +158,7 @@ def save_account(
     topic_perms: tuple[str, ...],
     group_perms: tuple[str, ...],
     white_address: str | None,
-    broker: str | None,
-    dry_run: bool,
-    yes: bool,
-    name_server: str,
+    change: AccessChange,
 ) -> None:
     """Make the account ACCESS_KEY, or change what is said of it."""
     from kourou.admin import access
@@ -193,29 +175,22 @@ def save_account(
         topic_perms=",".join(topic_perms) or None,
         group_perms=",".join(group_perms) or None,
     )
-    with cluster_at(name_server) as connection:
-        at = access.servers(connection, broker)
-        if dry_run:
-            note(f"nothing was changed; {', '.join(at)} would be told")
-            return
-        confirmed(f"Account '{access_key}' is saved at {len(at)} servers.", yes)
-        told = access.save_account(connection, wanted, at)
-    note(f"account '{access_key}' is at {', '.join(told)}")
+    change.make(
+        f"Account '{access_key}' is saved",
+        lambda connection, at: access.save_account(connection, wanted, at),
+        f"account '{access_key}' is at",
+    )
 
 
 @account.command("rm")
 @click.argument("access_key")
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
-@change_options
-@name_server_option
-def remove_account(access_key: str, broker: str | None, dry_run: bool, yes: bool, name_server: str) -> None:
+@access_change_options
+def remove_account(access_key: str, change: AccessChange) -> None:
     """Delete the account ACCESS_KEY."""
     from kourou.admin import access
 
-    with cluster_at(name_server) as connection:
-        at = access.servers(connection, broker)
-        if dry_run:
-            note(f"nothing was changed; {', '.join(at)} would be told")
-            return
-        confirmed(f"Account '{access_key}' goes.", yes)
-        access.delete_account(connection, access_key, at)
+    change.make(
+        f"Account '{access_key}' goes",
+        lambda connection, at: access.delete_account(connection, access_key, at),
+        f"account '{access_key}' is gone from",
+    )

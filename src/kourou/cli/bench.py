@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kourou.cli.changing import DURATION
+from kourou.cli.changing import RATE, SOME_TIME
 from kourou.cli.connection import client_access, cluster_at, name_server_option
 from kourou.cli.exit_codes import FAILED
 from kourou.cli.output import Row, counted, format_option, note, show
@@ -86,14 +86,14 @@ def _percentile(ordered: list[float], percent: int) -> float | None:
     "--queues", type=click.IntRange(1, 1024), default=8, show_default=True, help="Of the topic made for it."
 )
 @click.option("--messages", type=click.IntRange(1), help="Send so many.")
-@click.option("--duration", type=DURATION, help="Send for so long: 30s, 5m.  [default: 10s]")
+@click.option("--duration", type=SOME_TIME, help="Send for so long: 30s, 5m.  [default: 10s]")
 @click.option(
     "--size", type=click.IntRange(8, 4 * 1024 * 1024), default=1024, show_default=True, help="Bytes a body."
 )
 @click.option(
     "--in-flight", type=click.IntRange(1, 4096), default=64, show_default=True, help="At the same time."
 )
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many a second.")
+@click.option("--rate", type=RATE, help="At most so many a second.")
 @click.option("--consume", is_flag=True, help="Also read them back, and measure from sending to reading.")
 @name_server_option
 @format_option
@@ -241,15 +241,10 @@ def _progress(plan: Plan) -> Iterator[Told]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (
-        TextColumn("{task.completed:.0f} messages"),
-        BarColumn(),
-        TextColumn("{task.speed:.0f}/s"),
-        TimeElapsedColumn(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     begun = time.perf_counter()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=plan.messages)
+        task = bar.add_task("0 messages", total=plan.messages)
         last = 0.0
 
         def told(count: int) -> None:
@@ -257,9 +252,11 @@ def _progress(plan: Plan) -> Iterator[Told]:
             now = time.perf_counter()
             if now - last >= 0.1:
                 last = now
+                seconds = max(now - begun, 0.1)
                 total = plan.messages
                 if total is None and plan.seconds:
-                    total = max(count, round(count * plan.seconds / max(now - begun, 0.1)))
-                bar.update(task, completed=count, total=total)
+                    total = max(count, round(count * plan.seconds / seconds))
+                said = f"{counted(count, 'message')}, {count / seconds:.0f}/s"
+                bar.update(task, completed=count, total=total, description=said)
 
         yield told

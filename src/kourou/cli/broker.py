@@ -176,7 +176,7 @@ def _state_row(state: NodeState) -> Row:
 @name_server_option
 @format_option
 def show_broker(name: str, name_server: str, output: str) -> None:
-    """Show every figure the broker NAME (or the one at this host:port) tells of itself."""
+    """Show every figure a broker tells of itself. NAME may be its host:port."""
     from kourou.admin import brokers
     from kourou.admin import cluster as clusters
 
@@ -224,7 +224,7 @@ def show_config(name: str, match: str | None, name_server: str, output: str) -> 
 def set_config(
     name: str, settings: tuple[str, ...], dry_run: bool, yes: bool, name_server: str, output: str
 ) -> None:
-    """Change settings of the broker NAME while it runs: all of them, or none.
+    """Change settings of the broker NAME while it runs. All, or none.
 
     Only those marked (remote) in the reference can be changed so. A broker of ours forgets them when it
     stops: what is to stay belongs into its configuration file.
@@ -260,7 +260,7 @@ def _setting(text: str) -> tuple[str, str]:
 @change_options
 @name_server_option
 def clean(name: str, what: str, dry_run: bool, yes: bool, name_server: str) -> None:
-    """Have the broker NAME let go now of expired log files, expired queues, or queues of deleted topics."""
+    """Have the broker NAME let go of what has expired. Of log files, queues, or queues of deleted topics."""
     from kourou.admin import brokers
     from kourou.admin import cluster as clusters
 
@@ -287,7 +287,7 @@ def clean(name: str, what: str, dry_run: bool, yes: bool, name_server: str) -> N
 def write_permission(
     name: str, allowed: str, dry_run: bool, yes: bool, name_server: str, output: str
 ) -> None:
-    """Whether producers find the queues of the broker NAME, at every name server."""
+    """Whether producers find the queues of the broker NAME. At every name server."""
     from kourou.admin import cluster as clusters
     from kourou.admin import nameservers
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kourou.cli.changing import change_options
+from kourou.cli.changing import DURATION, Duration, change_options
 from kourou.cli.connection import cluster_at, name_server_option
 from kourou.cli.exit_codes import CHECK_FAILED
 from kourou.cli.output import Row, as_text, counted, format_option, is_terminal, note, show
@@ -31,14 +31,12 @@ class NotDrained(MQError):
 @click.argument("name")
 @click.option(
     "--route-period",
-    type=click.FloatRange(0, 3600),
+    type=Duration(most=3600),
     default=30.0,
     show_default=True,
     help="Seconds without a send until every producer has learnt of it.",
 )
-@click.option(
-    "--timeout", type=click.FloatRange(0), default=600.0, show_default=True, help="Seconds to wait, at most."
-)
+@click.option("--timeout", type=DURATION, default=600.0, show_default=True, help="Seconds to wait, at most.")
 @click.option("--keep-running", is_flag=True, help="Do not stop it in the end.")
 @change_options
 @name_server_option
@@ -51,7 +49,7 @@ def drain(
     yes: bool,
     name_server: str,
 ) -> None:
-    """Take the broker NAME out of service: no more sends, wait until all is consumed, stop it.
+    """Take the broker NAME out of service. No more sends, wait until all is consumed, stop it.
 
     Left off with Ctrl-C, it goes on serving readers; run it again to go on, or let producers find it again
     with `kourou broker write NAME on`.
@@ -122,7 +120,7 @@ def follow(steps: Iterable[Step], timeout: float) -> bool:
 @change_options
 @name_server_option
 def promote(name: str, force: bool, dry_run: bool, yes: bool, name_server: str) -> None:
-    """Make the replica at this address (host:port) the master, and its master a replica of it.
+    """Make the replica at this address the master. Its master becomes a replica of it.
 
     The old master takes no more messages, the new one gets what it lacks, then they change places.
     """
@@ -145,7 +143,7 @@ def promote(name: str, force: bool, dry_run: bool, yes: bool, name_server: str) 
 @name_server_option
 @format_option
 def replicas(name: str | None, name_server: str, output: str) -> None:
-    """Show who leads, who follows and how far they are: of the brokers called NAME, or of all."""
+    """Show who leads, who follows and how far they are. Of the brokers called NAME, or of all."""
     from kourou.admin import switching
 
     with cluster_at(name_server) as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,8 @@ else:
     _Type = click.ParamType  # not generic before click 8.2
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+TEN_YEARS = 10 * 365 * _UNITS["d"]
+"""Nobody waits longer, and no clock of the system's takes much more."""
 
 
 def change_options(command: Command) -> Command:
@@ -42,17 +45,39 @@ def _number(text: str) -> float:
 
 
 class Duration(_Type):
-    """So many seconds, or with a unit: 250ms, 90s, 5m, 2h, 1d."""
+    """So many seconds, or with a unit: 250ms, 90s, 5m, 2h, 1d; from `least` to `most` seconds."""
 
     name = "duration"
+
+    def __init__(self, least: float = 0.0, most: float = TEN_YEARS) -> None:
+        self._least = least
+        self._most = most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, int | float):
             return float(value)
         try:
-            return seconds_of(value)
+            seconds = seconds_of(value)
         except ValueError:
             self.fail(f"{value!r} is no duration: say 90, 90s, 5m, 2h or 1d", param, ctx)
+        if not self._least <= seconds <= self._most:
+            self.fail(f"{value!r} is not in {self._least:g} s to {self._most:.0f} s", param, ctx)
+        return seconds
+
+
+class Rate(click.FloatRange):
+    """So many a second: more than none, and a number (`nan` is in every range of click's)."""
+
+    name = "rate"
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        rate = float(super().convert(value, param, ctx))
+        if not math.isfinite(rate):
+            self.fail(f"{value!r} is no rate: say a number more than 0, like 1000 or 0.5", param, ctx)
+        return rate
 
 
 class Moment(_Type):
@@ -93,4 +118,7 @@ def ms_of(moment: datetime | None) -> int | None:
 
 
 DURATION = Duration()
+SOME_TIME = Duration(least=0.001)
+"""One that is not over before it begins."""
+RATE = Rate()
 MOMENT = Moment()

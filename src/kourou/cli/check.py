@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kourou.cli.changing import DURATION
 from kourou.cli.connection import cluster_at, name_server_option
 from kourou.cli.exit_codes import CHECK_FAILED
 from kourou.cli.output import as_text, counted
@@ -68,8 +69,8 @@ def _in_order(warn: float | None, crit: float | None, which: str) -> None:
 @click.option("-t", "--topic", help="Only this topic.")
 @click.option("--warn", type=click.IntRange(1), help="Warn from this lag on.")
 @click.option("--crit", type=click.IntRange(1), help="Critical from this lag on.")
-@click.option("--warn-seconds", type=click.FloatRange(0), help="Warn when the backlog is that old.")
-@click.option("--crit-seconds", type=click.FloatRange(0), help="Critical when the backlog is that old.")
+@click.option("--warn-seconds", type=DURATION, help="Warn when the backlog is that old.")
+@click.option("--crit-seconds", type=DURATION, help="Critical when the backlog is that old.")
 @_nagios_option
 @name_server_option
 def lag(
@@ -147,7 +148,7 @@ def cluster(least: int, warn_disk: int, crit_disk: int, nagios: bool, name_serve
         for broker in clusters.without_master([each.node for each in found])
     ]
     if len(alive) < least:
-        troubles.append((CRITICAL, f"{len(alive)} brokers answer, {least} are wanted"))
+        troubles.append((CRITICAL, f"{len(alive)} of {least} brokers answer"))
     for each in alive:
         assert each.runtime is not None
         used = each.runtime.disk_ratio * 100
@@ -162,7 +163,7 @@ def cluster(least: int, warn_disk: int, crit_disk: int, nagios: bool, name_serve
         "CLUSTER",
         nagios,
         worst,
-        text or f"{len(names)} name servers and {len(alive)} brokers answer",
+        text or f"answering: {counted(len(names), 'name server')} and {counted(len(alive), 'broker')}",
         f"brokers={len(alive)};;{least};0",
     )
 

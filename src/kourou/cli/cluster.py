@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kourou.cli.changing import DURATION
 from kourou.cli.output import format_option, show
 from kourou.errors import ConfigError, MQError, Unreachable
 
@@ -151,9 +152,9 @@ def stop(names: tuple[str, ...], data: str) -> None:
 @cluster.command()
 @name_argument
 @data_option
-@click.option("--seconds", type=click.FloatRange(0), help="Go on by itself after so long.")
+@click.option("--seconds", type=DURATION, help="Go on by itself after so long.")
 def pause(names: tuple[str, ...], data: str, seconds: float | None) -> None:
-    """Stop the clockwork of servers (SIGSTOP): they keep their connections and answer nothing."""
+    """Stop the clockwork of servers (SIGSTOP). They keep their connections and answer nothing."""
     _tell(data, names, signal.SIGSTOP, "paused")
     if seconds is not None:
         time.sleep(seconds)

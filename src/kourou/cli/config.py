@@ -40,7 +40,7 @@ def show_config(
     changed: bool,
     output: str,
 ) -> None:
-    """Print what a broker or a name server would run with: default < file < environment < flag."""
+    """Print what a server would run with. Default < file < environment < flag."""
     from kourou.cli.environment import check_environment
     from kourou.doors.configuration import read_settings
     from kourou.doors.files import RealFiles
@@ -73,7 +73,7 @@ def show_config(
 @click.argument("server", type=click.Choice(["broker", "nameserver"]), default="broker")
 @click.option("-c", "--config", "path", type=click.Path(), help="Its configuration file.")
 def check_config(server: str, path: str | None) -> None:
-    """Say whether a broker or a name server would start with its file and the environment."""
+    """Say whether a server would start. With its file and the environment."""
     from kourou.cli.configuration import configured
 
     vocabulary, kind = _of(server)

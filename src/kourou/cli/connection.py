@@ -53,6 +53,13 @@ def name_server_option(command: Command) -> Command:
 _NAME = "kourou.context.name"
 
 
+def broker_option(command: Command) -> Command:
+    """`-b`, handed over as `broker`: where one may be meant, and otherwise all are."""
+    return click.option(
+        "-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port."
+    )(command)
+
+
 def current_context() -> Context:
     """What the command line, the environment and the file said, in a command that has the option above."""
     ctx = click.get_current_context(silent=True)

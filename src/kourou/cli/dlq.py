@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -19,8 +20,6 @@ from kourou.errors import ConfigError, NotFound
 if TYPE_CHECKING:
     from kourou.admin.dlq import Filter
     from kourou.message import ReceivedMessage
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 LETTER_COLUMNS = (
     "stored_at",
@@ -40,8 +39,26 @@ def dlq() -> None:
     """See dead letters, send them again, let them go."""
 
 
-def _filter_options(command: Command) -> Command:
-    """Which dead letters are meant."""
+def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which dead letters are meant, handed over together as `wanted`, a `Filter`."""
+
+    @wraps(command)
+    def filtering(
+        *,
+        ids: tuple[str, ...],
+        topic: str | None,
+        key: str | None,
+        tags: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        contains: str | None,
+        **given: Any,
+    ) -> Any:
+        from kourou.admin.dlq import Filter
+
+        wanted = Filter(frozenset(ids), topic, key, tags, ms_of(since), ms_of(until), contains)
+        return command(wanted=wanted, **given)
+
     for option in (
         click.option("--contains", metavar="TEXT", help="Only bodies with this in them."),
         click.option("--until", type=MOMENT, help="Dead then or earlier."),
@@ -51,22 +68,8 @@ def _filter_options(command: Command) -> Command:
         click.option("-t", "--topic", help="Only of this first topic."),
         click.option("--id", "ids", multiple=True, help="Only this one, by any of its ids; may be repeated."),
     ):
-        command = option(command)
-    return command
-
-
-def _wanted(
-    ids: tuple[str, ...],
-    topic: str | None,
-    key: str | None,
-    tags: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    contains: str | None,
-) -> Filter:
-    from kourou.admin.dlq import Filter
-
-    return Filter(frozenset(ids), topic, key, tags, ms_of(since), ms_of(until), contains)
+        filtering = option(filtering)
+    return filtering
 
 
 @dlq.command("ls")
@@ -96,13 +99,7 @@ def list_groups(everything: bool, name_server: str, output: str) -> None:
 @format_option
 def show_letters(
     group: str,
-    ids: tuple[str, ...],
-    topic: str | None,
-    key: str | None,
-    tags: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    contains: str | None,
+    wanted: Filter,
     count: int,
     name_server: str,
     output: str,
@@ -110,7 +107,6 @@ def show_letters(
     """Show the dead letters of GROUP, the oldest first."""
     from kourou.admin import dlq as dead_letters
 
-    wanted = _wanted(ids, topic, key, tags, since, until, contains)
     with cluster_at(name_server) as connection:
         letters = dead_letters.letters(connection, group, wanted, count)
     show([_row(letter, output) for letter in letters], LETTER_COLUMNS, output, ("first_id", *FOUND_WIDE[1:]))
@@ -143,13 +139,7 @@ def _row(letter: ReceivedMessage, output: str) -> Row:
 @format_option
 def resend(
     group: str,
-    ids: tuple[str, ...],
-    topic: str | None,
-    key: str | None,
-    tags: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    contains: str | None,
+    wanted: Filter,
     everything: bool,
     to: Literal["group", "topic"],
     skip_sent: bool,
@@ -166,13 +156,12 @@ def resend(
     """
     from kourou.admin import dlq as dead_letters
 
-    chosen = (ids, topic, key, tags, since, until, contains)
-    if not everything and not any(chosen):
+    if not everything and wanted == dead_letters.Filter():
         raise click.UsageError(
             "say which: --id, --topic, --key, --tags, --since, --until, --contains, or --all"
         )
     with cluster_at(name_server) as connection:
-        letters = dead_letters.letters(connection, group, _wanted(*chosen))
+        letters = dead_letters.letters(connection, group, wanted)
         before = dead_letters.sent_before(connection, group, letters, to)
         if skip_sent and before is None:
             raise ConfigError(
@@ -252,19 +241,12 @@ def export(
     group: str,
     file: str,
     force: bool,
-    ids: tuple[str, ...],
-    topic: str | None,
-    key: str | None,
-    tags: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    contains: str | None,
+    wanted: Filter,
     name_server: str,
 ) -> None:
-    """Write the dead letters of GROUP to FILE, one JSON object a line; bodies that are no text in base64."""
+    """Write the dead letters of GROUP to FILE. One JSON object a line; bodies that are no text in base64."""
     from kourou.admin import dlq as dead_letters
 
-    wanted = _wanted(ids, topic, key, tags, since, until, contains)
     with cluster_at(name_server) as connection:
         letters = dead_letters.letters(connection, group, wanted)
     lines = (as_json(_row(letter, "json")) for letter in letters)

@@ -223,7 +223,7 @@ def _clocks(connection: Connection) -> Iterator[Finding]:
         told = table.get("kourouNowMillis")
         if told is None or not told.isdecimal():
             continue
-        off = int(told) / 1000 - (before + time.time()) / 2
+        off = round(int(told) / 1000 - (before + time.time()) / 2, 1) + 0.0  # never -0.0
         about = f"clock of {node.broker}"
         if abs(off) > CLOCK_SECONDS_MAX:
             yield Finding("trouble", about, f"{off:+.1f} s from this machine's", "run a time service on both")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kourou.cli.changing import MOMENT, change_options
-from kourou.cli.connection import cluster_at, name_server_option
+from kourou.cli.connection import broker_option, cluster_at, name_server_option
 from kourou.cli.exit_codes import UNREACHABLE
 from kourou.cli.output import Row, as_text, confirmed, counted, format_option, note, progress, show
 
@@ -135,7 +135,7 @@ def _duration(ms: int) -> str:
 @name_server_option
 @format_option
 def members(name: str, name_server: str, output: str) -> None:
-    """List the consumers of the group NAME that are connected, and say what the group wants."""
+    """List the consumers of the group NAME that are connected. Says what the group wants, too."""
     from kourou.admin import groups
 
     with cluster_at(name_server) as connection:
@@ -169,7 +169,7 @@ def members(name: str, name_server: str, output: str) -> None:
 @name_server_option
 @format_option
 def info(name: str, client_id: str | None, stacks: bool, name_server: str, output: str) -> None:
-    """Ask a member of the group NAME (or all of them) which queues it has and how fast it is."""
+    """Ask members of the group NAME what they have to do. Which queues, and how fast they are."""
     from kourou.admin import groups
 
     with cluster_at(name_server) as connection:
@@ -215,7 +215,7 @@ def info(name: str, client_id: str | None, stacks: bool, name_server: str, outpu
 @click.option("--enable/--disable", "enabled", default=None, help="Whether it may consume at all.")
 @click.option("--broadcast/--no-broadcast", "broadcast", default=None, help="Whether it may broadcast.")
 @click.option("--ordered/--not-ordered", "ordered", default=None, help="Whether it consumes in order (5.x).")
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
+@broker_option
 @click.option("-c", "--cluster", metavar="NAME", help="At every master of this cluster.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @name_server_option
@@ -310,7 +310,7 @@ def reset(
     name_server: str,
     output: str,
 ) -> None:
-    """Have the group NAME go on elsewhere; per queue it is shown first what that means.
+    """Have the group NAME go on elsewhere. Per queue it is shown first what that means.
 
     Members that are connected are told, and go on there; a group without members goes on there when one
     comes.
@@ -366,7 +366,7 @@ def _meaning(moves: list[QueueMove]) -> str:
 @name_server_option
 @format_option
 def skip(name: str, topic: str, dry_run: bool, yes: bool, name_server: str, output: str) -> None:
-    """Forget the backlog of the group NAME: it goes on with what comes from now on."""
+    """Forget the backlog of the group NAME. It goes on with what comes from now on."""
     from kourou.admin import offsets
 
     with cluster_at(name_server) as connection:
@@ -404,7 +404,7 @@ def clone(
 
 @group.command()
 @click.argument("name")
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
+@broker_option
 @click.option("-c", "--cluster", metavar="NAME", help="At every master of this cluster.")
 @click.option("--keep-offsets", is_flag=True, help="Remember where it was.")
 @click.option("--idempotent", is_flag=True, help="No error when there is no such group.")

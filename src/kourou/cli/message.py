@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from kourou.cli.changing import MOMENT, change_options, ms_of, seconds_of
+from kourou.cli.changing import DURATION, MOMENT, SOME_TIME, change_options, ms_of, seconds_of
 from kourou.cli.connection import client_access, cluster_at, name_server_option
 from kourou.cli.output import Row, as_text, confirmed, format_option, note, show
 from kourou.errors import MQError
@@ -49,7 +49,7 @@ def message() -> None:
 )
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Send it that often.")
 @click.option("--group", default="kourou-cli", show_default=True, help="The producer group.")
-@click.option("--timeout", type=float, default=3.0, show_default=True, help="Seconds for each send.")
+@click.option("--timeout", type=SOME_TIME, default=3.0, show_default=True, help="Seconds for each send.")
 @name_server_option
 @format_option
 def send(
@@ -119,7 +119,7 @@ def _delay(text: str) -> Any:
     help="Where to begin; with --group only where it has not committed yet.",
 )
 @click.option("--count", type=click.IntRange(1), help="Stop after that many messages.")
-@click.option("--timeout", type=float, help="Stop when none came for so many seconds.")
+@click.option("--timeout", type=DURATION, help="Stop when none came for so many seconds.")
 @click.option("--tags", default="*", show_default=True, help="Only these: 'new || paid'.")
 @click.option("--group", help="Read on where this group stopped, and commit what was printed.")
 @name_server_option
@@ -215,7 +215,7 @@ def get(
     name_server: str,
     output: str,
 ) -> None:
-    """Show one message: by its id (an offset id needs no --topic), or by its place."""
+    """Show one message. By its id (an offset id needs no --topic), or by its place."""
     from kourou.admin import messages
 
     place = (broker, queue_id, queue_offset)
@@ -331,7 +331,7 @@ def found_row(found: ReceivedMessage, output: str) -> Row:
 @name_server_option
 @format_option
 def trace(message_id: str, trace_topic: str, name_server: str, output: str) -> int:
-    """Show what clients told of the message with this unique id: who sent it, who handled it, and when."""
+    """Show what clients told of the message with this unique id. Who sent it, who handled it, and when."""
     from kourou.admin import messages
     from kourou.errors import NotFound
     from kourou.protocol.codes import ResponseCode
@@ -366,7 +366,7 @@ def consume(
     name_server: str,
     output: str,
 ) -> int:
-    """Hand the message with this offset id to a member of a group now, and say what became of it."""
+    """Hand a message to a member of a group now. By its offset id; says what became of it."""
     from kourou.admin import groups, messages
 
     with cluster_at(name_server) as connection:

@@ -117,7 +117,7 @@ def show_config(match: str | None, name_server: str, output: str) -> None:
 @change_options
 @name_server_option
 def set_config(settings: tuple[str, ...], dry_run: bool, yes: bool, name_server: str) -> None:
-    """Change settings of every name server while it runs; only those marked (remote) in the reference."""
+    """Change settings of every name server while it runs. Only those marked (remote) in the reference."""
     from kourou.admin import nameservers
 
     changes = dict(map(_setting, settings))

@@ -8,6 +8,7 @@ a spreadsheet would take for a formula is told that it is text.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -115,6 +116,11 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def has_cursor() -> bool:
+    """Whether a screen can be drawn over and over; the terminal of an editor or a build log cannot."""
+    return is_terminal() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
 def confirmed(what: str, yes: bool) -> None:
     """Ask whether to do it; where nobody can be asked, `--yes` must have been given. A no ends it."""
     if yes:
@@ -181,14 +187,45 @@ def _show_table(rows: list[list[str]], columns: Sequence[str]) -> None:
 
 
 def _show_rich_table(rows: list[list[str]], headings: list[str]) -> None:
+    """A table that fits the terminal; where no table does without breaking words, each row as a list."""
     from rich.box import SIMPLE_HEAD  # only where somebody looks: it takes 50 ms to import
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_header=not _headless())
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+    console = Console()  # honours NO_COLOR by itself
+    widths = _widths([headings, *rows], console.width - 2 * len(headings) - 1)
+    if widths is None and not _headless():
+        _show_lists(rows, headings)
+        return
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_header=not _headless())
+    for number, heading in enumerate(headings):
+        table.add_column(heading, overflow="fold", width=None if widths is None else widths[number])
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)  # honours NO_COLOR by itself
+    console.print(table)
+
+
+def _widths(lines: list[list[str]], room: int) -> list[int] | None:
+    """How wide each column may be for all to fit into `room` with no word broken; None when they cannot."""
+    from rich.cells import cell_len
+
+    columns = list(zip(*lines, strict=True))
+    least = [max(cell_len(word) for cell in cells for word in (cell.split() or [""])) for cells in columns]
+    if sum(least) > room:
+        return None
+    widths = [min(room, max(map(cell_len, cells))) for cells in columns]
+    while (excess := sum(widths) - room) > 0:  # the widest that can give something gives
+        width, widest = max((width, at) for at, width in enumerate(widths) if width > least[at])
+        widths[widest] -= min(excess, max(1, (width - least[widest]) // 8))
+    return widths
+
+
+def _show_lists(rows: list[list[str]], headings: list[str]) -> None:
+    """Every cell on a line of its own: an id is in one piece, to be copied."""
+    room = max(map(len, headings))
+    for number, row in enumerate(rows):
+        if number:
+            click.echo()
+        for heading, cell in zip(headings, row, strict=True):
+            click.echo(f"{click.style(heading, bold=True)}{' ' * (room - len(heading))}  {cell}".rstrip())

@@ -11,10 +11,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kourou.cli.changing import RATE, SOME_TIME
 from kourou.cli.connection import name_server_option
 from kourou.cli.output import as_json, as_text, format_option, show
 from kourou.errors import MissingExtra
@@ -65,19 +67,51 @@ def picture_option(command: Command) -> Command:
     )(command)
 
 
-def source_option(command: Command) -> Command:
-    """`--option NAME=VALUE`, those of `format("rocketmq")`."""
-    return click.option(
+def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the cluster is and how to reach it: `-n` and `--option`, handed over together as `reach`."""
+
+    @click.option(
         "--option",
         "options",
         metavar="NAME=VALUE",
         multiple=True,
         help="An option of format('rocketmq'), like credentialsFile=… or tags=… Repeatable.",
-    )(command)
+    )
+    @name_server_option
+    @wraps(command)
+    def reaching(*, options: tuple[str, ...], name_server: str, **given: Any) -> Any:
+        from kourou.spark.pipelines.reach import Reach
+
+        return command(reach=Reach(name_server, _pairs("--option", options)), **given)
+
+    return reaching
 
 
 def dry_run_option(command: Command) -> Command:
     return click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")(command)
+
+
+def measuring_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What those have that measure a cluster, and draw what they found."""
+    return picture_option(reach_options(dry_run_option(spark_options(command))))
+
+
+def groups_option(command: Command) -> Command:
+    return click.option(
+        "--group", "groups", metavar="GROUP", multiple=True, help="Only these groups. Repeatable."
+    )(command)
+
+
+def since_option(command: Command) -> Command:
+    return click.option(
+        "--since", metavar="TIME", help="Nothing older: milliseconds, or like 2026-01-31T12:00:00Z."
+    )(command)
+
+
+def every_option(seconds: float, what: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--every", type=SOME_TIME, default=seconds, show_default=True, metavar="SECONDS", help=what
+    )
 
 
 # ------------------------------------------------------------------------------------------- the pipelines
@@ -96,18 +130,10 @@ def dry_run_option(command: Command) -> Command:
     help="The table format over the Parquet files.",
 )
 @click.option("--continuous", is_flag=True, help="Go on until Ctrl-C.")
-@click.option(
-    "--every",
-    type=click.FloatRange(0, min_open=True),
-    default=10.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="With --continuous: a batch so often.",
-)
+@every_option(10.0, "With --continuous: a batch so often.")
 @dry_run_option
 @picture_option
-@source_option
-@name_server_option
+@reach_options
 @spark_options
 def archive(
     topics: tuple[str, ...],
@@ -117,12 +143,10 @@ def archive(
     continuous: bool,
     every: float,
     dry_run: bool,
-    png: str | None,
-    options: tuple[str, ...],
-    name_server: str,
+    reach: Reach,
     **spark: Any,
 ) -> int:
-    """Add what is new in TOPICS to a lake of Parquet files, each message exactly once.
+    """Add what is new in TOPICS to a lake of Parquet files. Each message exactly once.
 
     Runs again where the last run ended, however that was. The lake is partitioned by topic and day.
     """
@@ -135,7 +159,7 @@ def archive(
     ):
         done = archive(
             session,
-            _reach(name_server, options),
+            reach,
             lake,
             topics=topics,
             pattern=pattern,
@@ -146,8 +170,8 @@ def archive(
             dry_run=dry_run,
             progress=progress,
         )
-    done.with_picture = bool(png or spark["page"])
-    return _told(done.report(), png=png, **spark)
+    done.with_picture = _draws(**spark)
+    return _told(done.report(), **spark)
 
 
 @pipeline.command()
@@ -158,8 +182,7 @@ def archive(
 )
 @click.option("--again", is_flag=True, help="Add it once more to where it was restored before.")
 @dry_run_option
-@source_option
-@name_server_option
+@reach_options
 @spark_options
 def restore(
     topics: tuple[str, ...],
@@ -167,11 +190,10 @@ def restore(
     rename: tuple[str, ...],
     again: bool,
     dry_run: bool,
-    options: tuple[str, ...],
-    name_server: str,
+    reach: Reach,
     **spark: Any,
 ) -> int:
-    """Put TOPICS of a lake (all of them, when none is named) back into topics, and verify them by digest.
+    """Put TOPICS of a lake back, and verify them by digest. All of them, when none is named.
 
     Queue, order, keys, tags, properties and born time are kept. Nobody else may write to the topics
     meanwhile.
@@ -182,7 +204,7 @@ def restore(
         done = restore(
             session,
             lake,
-            _reach(name_server, options),
+            reach,
             topics=topics or None,
             rename=_pairs("--rename", rename),
             again=again,
@@ -204,17 +226,10 @@ def restore(
     help="Which dead letters, like \"tags = 'late' and storeTimestamp > '2026-01-31'\".",
 )
 @click.option("--into", metavar="TOPIC", help="Send them here, and not to the topics they came from.")
-@click.option(
-    "--rate",
-    type=click.FloatRange(0, min_open=True),
-    default=1000.0,
-    show_default=True,
-    help="Messages a second.",
-)
+@click.option("--rate", type=RATE, default=1000.0, show_default=True, help="Messages a second.")
 @click.option("--limit", type=click.IntRange(1), help="No more than so many.")
 @dry_run_option
-@source_option
-@name_server_option
+@reach_options
 @spark_options
 def redrive(
     group: str,
@@ -224,17 +239,16 @@ def redrive(
     rate: float,
     limit: int | None,
     dry_run: bool,
-    options: tuple[str, ...],
-    name_server: str,
+    reach: Reach,
     **spark: Any,
 ) -> int:
-    """Send dead letters of GROUP back to the topics they came from; never the same one twice."""
+    """Send dead letters of GROUP back where they came from. Never the same one twice."""
     from kourou.spark.pipelines.redrive import redrive
 
     with _session("redrive", **spark) as session:
         done = redrive(
             session,
-            _reach(name_server, options),
+            reach,
             group,
             audit,
             where=where,
@@ -248,77 +262,56 @@ def redrive(
 
 @pipeline.command()
 @click.argument("topics", nargs=-1)
-@click.option("--group", "groups", metavar="GROUP", multiple=True, help="Only these groups. Repeatable.")
-@click.option("--since", metavar="TIME", help="Nothing older: milliseconds, or like 2026-01-31T12:00:00Z.")
-@picture_option
-@source_option
-@name_server_option
-@dry_run_option
-@spark_options
+@groups_option
+@since_option
+@measuring_options
 def latency(
     topics: tuple[str, ...],
     groups: tuple[str, ...],
     since: str | None,
-    png: str | None,
-    options: tuple[str, ...],
-    name_server: str,
+    reach: Reach,
     dry_run: bool,
     **spark: Any,
 ) -> int:
-    """Percentiles of how long messages take, from the message trace and the timestamps of TOPICS."""
+    """Percentiles of how long messages take. From the message trace and the timestamps of TOPICS."""
     from kourou.spark.pipelines import outlook
     from kourou.spark.pipelines.latency import latency
 
     if dry_run:
-        reach = _reach(name_server, options)
         return _told(outlook.of_topics("latency", reach, topics or (TRACE_TOPIC,)), **spark)
     with _session("latency", **spark) as session:
         found = latency(
             session,
-            _reach(name_server, options),
+            reach,
             topics=topics,
             groups=groups or None,
             starting_timestamp=since,
         )
-    return _told(found.report(with_pictures=bool(png or spark["page"])), png=png, **spark)
+    return _told(found.report(with_pictures=_draws(**spark)), **spark)
 
 
 @pipeline.command("lag-history")
 @click.option(
     "--history", required=True, metavar="DIR", type=click.Path(), help="The folder to keep samples in."
 )
-@click.option("--group", "groups", metavar="GROUP", multiple=True, help="Only these groups. Repeatable.")
+@groups_option
 @click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="How often to look.")
-@click.option(
-    "--every",
-    type=click.FloatRange(0, min_open=True),
-    default=10.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait between two looks.",
-)
-@picture_option
-@source_option
-@name_server_option
-@dry_run_option
-@spark_options
+@every_option(10.0, "How long to wait between two looks.")
+@measuring_options
 def lag_history(
     history: str,
     groups: tuple[str, ...],
     samples: int,
     every: float,
-    png: str | None,
-    options: tuple[str, ...],
-    name_server: str,
+    reach: Reach,
     dry_run: bool,
     **spark: Any,
 ) -> int:
-    """How far groups are behind, in messages and in seconds, over time. Every run adds to the history."""
+    """How far groups are behind, over time. In messages and in seconds; every run adds to the history."""
     from kourou.spark.pipelines import outlook
     from kourou.spark.pipelines.lag_history import lag_history
 
     if dry_run:
-        reach = _reach(name_server, options)
         return _told(outlook.of_groups("lag-history", reach, groups or None, samples, every), **spark)
     with (
         _session("lag-history", watched=False, **spark) as session,
@@ -327,7 +320,7 @@ def lag_history(
     ):
         found = lag_history(
             session,
-            _reach(name_server, options),
+            reach,
             history,
             groups=groups or None,
             samples=samples,
@@ -335,7 +328,7 @@ def lag_history(
             stop=stop,
             progress=progress,
         )
-    return _told(found.report(with_pictures=bool(png or spark["page"])), png=png, **spark)
+    return _told(found.report(with_pictures=_draws(**spark)), **spark)
 
 
 @pipeline.command()
@@ -350,8 +343,7 @@ def lag_history(
     "--group", "groups", metavar="GROUP", multiple=True, help="With --trace: only these. Repeatable."
 )
 @click.option("--since", metavar="TIME", help="With --trace: nothing older.")
-@source_option
-@name_server_option
+@reach_options
 @dry_run_option
 @spark_options
 def audit(
@@ -362,18 +354,16 @@ def audit(
     trace: bool,
     groups: tuple[str, ...],
     since: str | None,
-    options: tuple[str, ...],
-    name_server: str,
+    reach: Reach,
     dry_run: bool,
     **spark: Any,
 ) -> int:
-    """Is everything of TOPICS (or of all) there, once, and in order? Exit code 6 when it is not."""
+    """See whether all of TOPICS (or of all) is there, once, in order. Exit code 6 when it is not."""
     from kourou.spark.pipelines import outlook
     from kourou.spark.pipelines.audit import audit_lake, audit_sides
 
     if trace == (lake is not None):
         raise click.UsageError("say what to audit: --lake DIR, or --trace")
-    reach = _reach(name_server, options)
     if dry_run:
         looked_at = (
             outlook.of_lake("audit", lake)
@@ -396,41 +386,27 @@ def audit(
 @pipeline.command()
 @click.argument("topics", nargs=-1, required=True)
 @click.option("--window", default="1 minute", show_default=True, help="How long one window of time is.")
-@click.option("--since", metavar="TIME", help="Nothing older: milliseconds, or like 2026-01-31T12:00:00Z.")
+@since_option
 @click.option("--stream", metavar="DIR", type=click.Path(), help="Go on until Ctrl-C; DIR keeps the counts.")
-@click.option(
-    "--every",
-    type=click.FloatRange(0, min_open=True),
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="With --stream: count so often.",
-)
-@picture_option
-@source_option
-@name_server_option
-@dry_run_option
-@spark_options
+@every_option(5.0, "With --stream: count so often.")
+@measuring_options
 def stats(
     topics: tuple[str, ...],
     window: str,
     since: str | None,
     stream: str | None,
     every: float,
-    png: str | None,
-    options: tuple[str, ...],
-    name_server: str,
+    reach: Reach,
     dry_run: bool,
     **spark: Any,
 ) -> int:
-    """Volume, sizes, keys, tags and hot queues of TOPICS, by window of time."""
+    """Volume, sizes, keys, tags and hot queues of TOPICS, over time."""
     from kourou.spark.pipelines import outlook
     from kourou.spark.pipelines.stats import Window, stats, stream_stats
 
     def told(windows: list[Window]) -> None:
         show([vars(each) for each in windows], ("topic", "start_ms", "messages", "bytes"), spark["output"])
 
-    reach = _reach(name_server, options)
     if dry_run:
         return _told(outlook.of_topics("stats", reach, topics), **spark)
     with _session("stats", **spark) as session:
@@ -448,7 +424,7 @@ def stats(
                     stop=stop,
                     told=told,  # type: ignore[arg-type]
                 )
-    return _told(found.report(with_pictures=bool(png or spark["page"])), png=png, **spark)
+    return _told(found.report(with_pictures=_draws(**spark)), **spark)
 
 
 @pipeline.command("scan-store")
@@ -459,8 +435,8 @@ def stats(
 @picture_option
 @dry_run_option
 @spark_options
-def scan_store(folder: str, recover: str | None, png: str | None, dry_run: bool, **spark: Any) -> int:
-    """Every message in the store DIR of a stopped broker that is unreadable, unindexed or has a bad CRC.
+def scan_store(folder: str, recover: str | None, dry_run: bool, **spark: Any) -> int:
+    """Look for damage in the store DIR of a stopped broker. What is unreadable, unindexed or has a bad CRC.
 
     Exit code 6 when there is one. Nothing in DIR is changed.
     """
@@ -471,7 +447,7 @@ def scan_store(folder: str, recover: str | None, png: str | None, dry_run: bool,
         return _told(outlook.of_store("scan-store", folder), **spark)
     with _session("scan-store", **spark) as session:
         found = scan_store(session, folder, recover=recover)
-    return _told(found.report(with_pictures=bool(png or spark["page"])), png=png, **spark)
+    return _told(found.report(with_pictures=_draws(**spark)), **spark)
 
 
 # ------------------------------------------------------------------------------------------ around them
@@ -526,12 +502,6 @@ def _watching(spark: SparkSession, progress: Progress) -> Iterator[None]:
         watcher.join()
 
 
-def _reach(name_server: str, options: tuple[str, ...]) -> Reach:
-    from kourou.spark.pipelines.reach import Reach
-
-    return Reach(name_server, _pairs("--option", options))
-
-
 def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
     pairs = {}
     for each in given:
@@ -568,6 +538,11 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _draws(page: str | None, png: str | None = None, **_: Any) -> bool:
+    """Whether anybody will see a picture."""
+    return bool(png or page)
 
 
 def _told(report: Report, output: str, page: str | None, png: str | None = None, **_: Any) -> int:

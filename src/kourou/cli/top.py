@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kourou.cli.changing import Duration
 from kourou.cli.connection import cluster_at, name_server_option
-from kourou.cli.output import as_json, as_text, is_terminal
+from kourou.cli.output import as_json, as_text, counted, has_cursor
 from kourou.errors import MQError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Look:
 
 @click.command()
 @click.option(
-    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between looks."
+    "--interval", type=Duration(least=0.2), default=2.0, show_default=True, help="Seconds between looks."
 )
 @click.option("--count", type=click.IntRange(1), help="Stop after so many looks.")
 @click.option(
@@ -50,7 +51,7 @@ class Look:
 def top(interval: float, count: int | None, groups_max: int, as_lines: bool, name_server: str) -> None:
     """Watch brokers, rates, lag and slow groups, until Ctrl-C."""
     with cluster_at(name_server) as connection, suppress(KeyboardInterrupt):
-        if as_lines or not is_terminal():
+        if as_lines or not has_cursor():
             _lines(connection, interval, count, groups_max, as_lines)
         else:
             _screen(connection, interval, count, groups_max)
@@ -125,7 +126,7 @@ def _as_sentence(seen: Look) -> str:
     lag = sum(line.state.lag for line in seen.groups)
     return (
         f"{len(rates)}/{len(seen.nodes)} brokers, in {sum(each.in_tps for each in rates):.1f}/s, "
-        f"out {sum(each.out_tps for each in rates):.1f}/s, {len(seen.groups)} groups, lag {lag}"
+        f"out {sum(each.out_tps for each in rates):.1f}/s, {counted(len(seen.groups), 'group')}, lag {lag}"
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kourou.cli.changing import change_options
-from kourou.cli.connection import cluster_at, name_server_option
+from kourou.cli.connection import broker_option, cluster_at, name_server_option
 from kourou.cli.exit_codes import UNREACHABLE
 from kourou.cli.output import Row, confirmed, counted, format_option, note, show
 from kourou.cli.topic_queues import resize
@@ -93,7 +93,7 @@ def list_topics(
     multiple=True,
     help="May be repeated; NAME= removes it.",
 )
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
+@broker_option
 @click.option("-c", "--cluster", metavar="NAME", help="At every master of this cluster.")
 @change_options
 @name_server_option
@@ -123,7 +123,7 @@ def create(
 
     if broker and cluster:
         raise click.UsageError("-b and -c both say where; give one of them")
-    settings.checked_topic(name)
+    topics.check_not_of_system(settings.checked_topic(name))
     changes = dict(map(_attribute, attributes))
     if message_type is not None:
         changes["message.type"] = message_type
@@ -138,9 +138,9 @@ def create(
         {
             "topic": name,
             "broker": node.address,
-            "read_queues": read_queues,
-            "write_queues": write_queues,
-            "perm": int(perm),
+            "read_queues": None if node in failed else read_queues,
+            "write_queues": None if node in failed else write_queues,
+            "perm": None if node in failed else int(perm),
             "error": failed.get(node),
         }
         for node in nodes
@@ -214,7 +214,7 @@ def route(name: str, name_server: str, output: str) -> None:
 @name_server_option
 @format_option
 def stats(name: str, name_server: str, output: str) -> int:
-    """Show where each queue of the topic NAME begins and ends, and when it was last written to."""
+    """Show where the queues of the topic NAME begin and end. And when each was last written to."""
     from kourou.admin import messages, topics
 
     with cluster_at(name_server) as connection:
@@ -254,16 +254,17 @@ def groups_of(name: str, name_server: str, output: str) -> None:
 @topic.command()
 @click.argument("name")
 @click.argument("permission", type=click.Choice(PERMISSIONS))
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
+@broker_option
 @change_options
 @name_server_option
 @format_option
 def perm(
     name: str, permission: str, broker: str | None, dry_run: bool, yes: bool, name_server: str, output: str
 ) -> None:
-    """Set what may be done with the topic NAME: 2 may be written, 4 may be read, 6 both."""
+    """Set what may be done with the topic NAME. 2 may be written, 4 may be read, 6 both."""
     from kourou.admin import topics
 
+    topics.check_not_of_system(name)
     with cluster_at(name_server) as connection:
         before = [
             part for part in topics.show(connection, name) if broker in (None, part.broker, part.address)
@@ -300,6 +301,7 @@ def rm(
     from kourou.admin import topics
     from kourou.errors import NoMaster, NotFound
 
+    topics.check_not_of_system(name)
     with cluster_at(name_server) as connection:
         count, readers = 0, list[str]()
         try:

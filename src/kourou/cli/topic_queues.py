@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from kourou.cli.broker_switching import NotDrained, follow
-from kourou.cli.changing import change_options
-from kourou.cli.connection import cluster_at, name_server_option
+from kourou.cli.changing import DURATION, Duration, change_options
+from kourou.cli.connection import broker_option, cluster_at, name_server_option
 from kourou.cli.output import confirmed, counted, note
 
 QUEUES_MAX = 65_535
@@ -15,17 +15,15 @@ QUEUES_MAX = 65_535
 @click.command()
 @click.argument("name")
 @click.argument("queues", type=click.IntRange(1, QUEUES_MAX))
-@click.option("-b", "--broker", metavar="NAME", help="Only at this broker (its name or host:port).")
+@broker_option
 @click.option(
     "--route-period",
-    type=click.FloatRange(0, 3600),
+    type=Duration(most=3600),
     default=30.0,
     show_default=True,
     help="Seconds without a send until every producer has learnt of it.",
 )
-@click.option(
-    "--timeout", type=click.FloatRange(0), default=600.0, show_default=True, help="Seconds to wait, at most."
-)
+@click.option("--timeout", type=DURATION, default=600.0, show_default=True, help="Seconds to wait, at most.")
 @change_options
 @name_server_option
 def resize(
@@ -45,6 +43,7 @@ def resize(
     """
     from kourou.admin import draining, topics
 
+    topics.check_not_of_system(name)
     with cluster_at(name_server) as connection:
         for part in topics.show(connection, name):
             click.echo(

@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 import click
 
-from kourou.cli.changing import change_options
-from kourou.cli.connection import cluster_at, name_server_option
-from kourou.cli.output import confirmed, format_option, note, show
+from kourou.cli.access_change import AccessChange, access_change_options
+from kourou.cli.connection import broker_option, cluster_at, name_server_option
+from kourou.cli.output import format_option, show
 from kourou.errors import ConfigError
 
 PASSWORD_VARIABLE = "KOUROU_PASSWORD"  # noqa: S105 - the name of a variable
@@ -22,7 +22,7 @@ def user() -> None:
 
 
 @user.command("ls")
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
+@broker_option
 @click.option("--match", metavar="TEXT", help="Only users with this in their name.")
 @name_server_option
 @format_option
@@ -39,30 +39,22 @@ def list_users(broker: str | None, match: str | None, name_server: str, output: 
 @click.argument("name")
 @click.option("--super", "is_super", is_flag=True, help="One who may do everything.")
 @click.option("--password-file", type=click.Path(), help="A file with the password; else one is asked for.")
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
-@change_options
-@name_server_option
+@access_change_options
 def create(
     name: str,
     is_super: bool,
     password_file: str | None,
-    broker: str | None,
-    dry_run: bool,
-    yes: bool,
-    name_server: str,
+    change: AccessChange,
 ) -> None:
-    """Make the user NAME at every broker and name server; the password is never an argument."""
+    """Make the user NAME at every broker and name server. The password is never an argument."""
     from kourou.admin import access
 
     password = read_password(password_file)
-    with cluster_at(name_server) as connection:
-        at = access.servers(connection, broker)
-        if dry_run:
-            note(f"nothing was changed; {', '.join(at)} would be told")
-            return
-        confirmed(f"User '{name}' is made at {len(at)} servers.", yes)
-        told = access.create_user(connection, name, password, is_super=is_super, at=at)
-    note(f"user '{name}' is at {', '.join(told)}")
+    change.make(
+        f"User '{name}' is made",
+        lambda connection, at: access.create_user(connection, name, password, is_super=is_super, at=at),
+        f"user '{name}' is at",
+    )
 
 
 @user.command()
@@ -71,19 +63,14 @@ def create(
 @click.option("--password-file", type=click.Path(), help="The file with it.")
 @click.option("--kind", type=click.Choice(["Super", "Normal"]), help="What kind of user it is.")
 @click.option("--enable/--disable", "enabled", default=None, help="Whether it may come in.")
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
-@change_options
-@name_server_option
+@access_change_options
 def update(
     name: str,
     new_password: bool,
     password_file: str | None,
     kind: str | None,
     enabled: bool | None,
-    broker: str | None,
-    dry_run: bool,
-    yes: bool,
-    name_server: str,
+    change: AccessChange,
 ) -> None:
     """Change the user NAME; what is not said stays."""
     from kourou.admin import access
@@ -92,31 +79,27 @@ def update(
     status = None if enabled is None else "enable" if enabled else "disable"
     if password is None and kind is None and status is None:
         raise click.UsageError("say what to change: --password, --kind, --enable or --disable")
-    with cluster_at(name_server) as connection:
-        at = access.servers(connection, broker)
-        if dry_run:
-            note(f"nothing was changed; {', '.join(at)} would be told")
-            return
-        confirmed(f"User '{name}' changes at {len(at)} servers.", yes)
-        access.update_user(connection, name, password=password, kind=kind, status=status, at=at)
+    change.make(
+        f"User '{name}' changes",
+        lambda connection, at: access.update_user(
+            connection, name, password=password, kind=kind, status=status, at=at
+        ),
+        f"user '{name}' is changed at",
+    )
 
 
 @user.command()
 @click.argument("name")
-@click.option("-b", "--broker", metavar="BROKER", help="Only at the broker of this name or host:port.")
-@change_options
-@name_server_option
-def rm(name: str, broker: str | None, dry_run: bool, yes: bool, name_server: str) -> None:
+@access_change_options
+def rm(name: str, change: AccessChange) -> None:
     """Delete the user NAME, and what it may do."""
     from kourou.admin import access
 
-    with cluster_at(name_server) as connection:
-        at = access.servers(connection, broker)
-        if dry_run:
-            note(f"nothing was changed; {', '.join(at)} would be told")
-            return
-        confirmed(f"User '{name}' goes, at {len(at)} servers.", yes)
-        access.delete_user(connection, name, at)
+    change.make(
+        f"User '{name}' goes",
+        lambda connection, at: access.delete_user(connection, name, at),
+        f"user '{name}' is gone from",
+    )
 
 
 def read_password(path: str | None) -> str:

@@ -58,8 +58,8 @@ class ConsumeStatsList(Body, kw_only=True):
     total_inflight_diff: Int64 = 0
 
     @classmethod
-    def decode(cls, data: bytes) -> Self:
-        document = fastjson.loads(data)
+    def _read(cls, data: bytes, values_max: int) -> Self:
+        document = fastjson.loads(data, values_max)
         entries = document.pop("consumeStatsList", None) or [] if isinstance(document, dict) else []
         found = fastjson.convert(document, cls)
         found.consume_stats_list = [
@@ -142,8 +142,8 @@ class ConsumerStatus(Body, kw_only=True):
     consumer_table: dict[str, dict[MessageQueue, Int64]] = field(default_factory=dict)
 
     @classmethod
-    def decode(cls, data: bytes) -> Self:
-        document = fastjson.loads(data)
+    def _read(cls, data: bytes, values_max: int) -> Self:
+        document = fastjson.loads(data, values_max)
         table = document.get("consumerTable") or {} if isinstance(document, dict) else {}
         return cls(
             consumer_table={

@@ -67,12 +67,19 @@ class _Codec:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Raises ProtocolError when `data` is no such body."""
-        return fastjson.decode(data, cls)
+        return cls._read(data, fastjson.LENIENT_VALUES_MAX)
 
     @classmethod
     def decode_request(cls, data: bytes) -> Self:
         """As `decode`, of what anybody may have sent to a server: little of it is read the slow way."""
-        return fastjson.decode(data, cls, fastjson.REQUEST_VALUES_MAX)
+        try:
+            return cls._read(data, fastjson.REQUEST_VALUES_MAX)
+        except ProtocolError as error:
+            raise ProtocolError(f"body: {error}") from None
+
+    @classmethod
+    def _read(cls, data: bytes, values_max: int) -> Self:
+        return fastjson.decode(data, cls, values_max)
 
 
 class Body(_Codec, msgspec.Struct, rename="camel"):
@@ -622,8 +629,10 @@ class TopicStats(Body, kw_only=True):
     topic_put_tps: float = 0.0
 
     @classmethod
-    def decode(cls, data: bytes) -> Self:
-        return _keyed_by_queue(fastjson.loads(data), cls, "offsetTable", "offset_table", QueueRange)
+    def _read(cls, data: bytes, values_max: int) -> Self:
+        return _keyed_by_queue(
+            fastjson.loads(data, values_max), cls, "offsetTable", "offset_table", QueueRange
+        )
 
 
 class QueueProgress(Body, kw_only=True):
@@ -642,8 +651,8 @@ class ConsumeStats(Body, kw_only=True):
     offset_table: dict[MessageQueue, QueueProgress] = {}
 
     @classmethod
-    def decode(cls, data: bytes) -> Self:
-        return cls.convert(fastjson.loads(data))
+    def _read(cls, data: bytes, values_max: int) -> Self:
+        return cls.convert(fastjson.loads(data, values_max))
 
     @classmethod
     def convert(cls, document: Any) -> Self:
@@ -674,9 +683,9 @@ class QueueOffsets(Body, kw_only=True):
         return fastjson.dumps({"offsetTable": entries})
 
     @classmethod
-    def decode(cls, data: bytes) -> Self:
+    def _read(cls, data: bytes, values_max: int) -> Self:
         """Either form."""
-        document = fastjson.loads(data)
+        document = fastjson.loads(data, values_max)
         table = document.get("offsetTable", {}) if isinstance(document, dict) else None
         if isinstance(table, list) and all(isinstance(entry, dict) for entry in table):
             entries = [(entry, entry.get("offset")) for entry in table]
@@ -696,8 +705,10 @@ class QueuePlaces(Body, kw_only=True):
     message_queue_table: dict[MessageQueue, Int64] = {}
 
     @classmethod
-    def decode(cls, data: bytes) -> Self:
-        return cls(message_queue_table=_by_queue(fastjson.loads(data), "messageQueueTable", Int64))
+    def _read(cls, data: bytes, values_max: int) -> Self:
+        return cls(
+            message_queue_table=_by_queue(fastjson.loads(data, values_max), "messageQueueTable", Int64)
+        )
 
 
 Read = TypeVar("Read", bound=Body)
@@ -764,8 +775,8 @@ class ConsumerRunningInfo(Body, kw_only=True):
     subscription_set: list[SubscriptionData] = []
 
     @classmethod
-    def decode(cls, data: bytes) -> Self:
-        return _keyed_by_queue(fastjson.loads(data), cls, "mqTable", "mq_table", HeldQueueInfo)
+    def _read(cls, data: bytes, values_max: int) -> Self:
+        return _keyed_by_queue(fastjson.loads(data, values_max), cls, "mqTable", "mq_table", HeldQueueInfo)
 
 
 class ConsumedDirectly(Body, kw_only=True):

@@ -20,6 +20,7 @@ def parse_address(text: str) -> tuple[str, int]:
         raise ConfigError(f"address '{text}' is ambiguous: write an IPv6 address as [{host}]:{port_text}")
     if not colon or not host or any(letter.isspace() for letter in host):
         raise ConfigError(f"address '{text}' is not of the form host:port, for example 127.0.0.1:9876")
+    _check_host(host, text)
     if not (port_text.isascii() and port_text.isdecimal() and len(port_text) <= 5):
         raise ConfigError(
             f"address '{text}' has the port '{port_text}', which is not a number from 1 to 65535"
@@ -28,6 +29,19 @@ def parse_address(text: str) -> tuple[str, int]:
     if not 1 <= port <= 65535:
         raise ConfigError(f"address '{text}' has the port {port}, which is not in 1 to 65535")
     return host, port
+
+
+def _check_host(host: str, text: str) -> None:
+    """That what looks like an IP address is one: a resolver takes 1.2.3 for 1.2.0.3, which nobody means."""
+    if not host.strip("0123456789.") and not is_ip_address(host):
+        raise ConfigError(
+            f"address '{text}' has the host '{host}', which is no IPv4 address:"
+            " that is four numbers from 0 to 255, for example 127.0.0.1"
+        )
+    if ":" in host and not is_ip_address(host):
+        raise ConfigError(
+            f"address '{text}' has the host '{host}', which is no IPv6 address, as [::1] is one"
+        )
 
 
 def format_address(host: str, port: int) -> str:

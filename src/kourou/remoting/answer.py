@@ -186,19 +186,21 @@ def encode_reply(reply: Command) -> bytes:
     try:
         return reply.encode()
     except ProtocolError as error:
-        return refusal(reply, error).encode()
+        return reply.reply(code=ResponseCode.SYSTEM_ERROR, remark=str(error)[:REMARK_CHARACTERS_MAX]).encode()
 
 
 def refusal(request: Command, error: Exception) -> Command:
     """The reply to a request whose handler raised `error`."""
     if isinstance(error, Refused):
         return request.reply(code=error.code, remark=error.remark[:REMARK_CHARACTERS_MAX])
-    if isinstance(error, MQError):
-        return request.reply(code=ResponseCode.SYSTEM_ERROR, remark=str(error)[:REMARK_CHARACTERS_MAX])
-    what = (
-        f"{request_name(request.code)} failed inside the server ({type(error).__name__}); its log says more"
-    )
-    return request.reply(code=ResponseCode.SYSTEM_ERROR, remark=what)
+    if isinstance(error, ProtocolError):
+        what = f"request {request_name(request.code)} cannot be read: {error}"
+    elif isinstance(error, MQError):
+        what = str(error)
+    else:
+        kind = type(error).__name__
+        what = f"{request_name(request.code)} failed inside the server ({kind}); its log says more"
+    return request.reply(code=ResponseCode.SYSTEM_ERROR, remark=what[:REMARK_CHARACTERS_MAX])
 
 
 def not_supported(request: Command) -> Command:

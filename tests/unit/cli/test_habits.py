@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
 import pytest
 
-from kourou.cli.changing import moment_of, seconds_of
+from kourou.cli.changing import RATE, Duration, moment_of, seconds_of
 from kourou.cli.contexts import chosen, contexts_path, credentials, read_contexts, tls
 from kourou.cli.environment import misspelt
+from kourou.cli.main import group
 from kourou.cli.output import confirmed, show
 from kourou.errors import ConfigError
 
@@ -29,6 +33,61 @@ def test_a_duration_has_a_unit_or_is_in_seconds(text: str, seconds: float) -> No
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         seconds_of(text)
+
+
+@pytest.mark.parametrize("text", ["0", "100ms", "2h"])
+def test_a_duration_out_of_its_range_is_told_the_range(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=f"'{text}' is not in 0.2 s to 3600 s"):
+        Duration(least=0.2, most=3600).convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "much"])
+def test_a_rate_is_a_number_more_than_none(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=text):
+        RATE.convert(text, None, None)
+    assert RATE.convert("0.5", None, None) == 0.5
+
+
+def test_what_a_command_does_is_said_on_one_line_of_a_small_terminal() -> None:
+    """As `kourou topic --help` lists its commands: click cuts what is longer."""
+    families: dict[str, dict[str, click.Command]] = defaultdict(dict)
+    for path, command in _commands(group()):
+        family, _, name = path.rpartition(" ")
+        families[family][name] = command
+    del families[""]  # main.py has a line for each of them
+    cut = [
+        f"{family} {name}"
+        for family, commands in families.items()
+        for name, command in commands.items()
+        if command.get_short_help_str(80 - 6 - max(map(len, commands))).endswith("...")
+    ]
+    assert cut == []
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "inf"])
+def test_no_command_takes_a_number_that_means_nothing(text: str) -> None:
+    taken = []
+    for path, command in _commands(group()):
+        for option in filter(_takes_number, command.params):
+            with suppress(click.BadParameter):
+                option.type.convert(text, option, None)
+                taken.append(f"{path} {option.opts[0]} {text}")
+    assert taken == (["group create --retries -1"] if text == "-1" else [])  # as the original takes it
+
+
+def _commands(parent: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name in parent.list_commands(click.Context(parent)):
+        command = parent.get_command(click.Context(parent), name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
+def _takes_number(option: click.Parameter) -> bool:
+    kinds = (click.types.IntParamType, click.types.FloatParamType, Duration)
+    return isinstance(option.type, kinds)
 
 
 def test_a_moment_is_said_in_four_ways() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import Denied, NotFound, ProtocolError
+from kourou.protocol.bodies import HeartbeatData
 from kourou.protocol.command import Command
 from kourou.remoting.answer import (
     REMARK_CHARACTERS_MAX,
@@ -96,6 +97,14 @@ def test_an_unforeseen_error_tells_the_peer_no_more_than_its_name() -> None:
     assert (
         said.remark == "GET_ROUTEINFO_BY_TOPIC (105) failed inside the server (KeyError); its log says more"
     )
+
+
+def test_a_request_that_cannot_be_read_is_refused_by_its_name() -> None:
+    with pytest.raises(ProtocolError) as raised:
+        HeartbeatData.decode_request(b'{"clientID":"a"')
+    said = refusal(Command(34), raised.value)
+    assert said.code == 1
+    assert said.remark == "request HEART_BEAT (34) cannot be read: body: JSON breaks off"
 
 
 def test_an_unknown_code_is_refused_in_the_words_of_the_original() -> None:

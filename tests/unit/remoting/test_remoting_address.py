@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kourou.errors import ConfigError
@@ -21,6 +23,9 @@ from kourou.remoting.address import (
         ("broker-a.example:1", "broker-a.example", 1),
         ("[::1]:65535", "::1", 65535),
         (" localhost:80 ", "localhost", 80),
+        ("1.2.3.example:80", "1.2.3.example", 80),
+        ("10-0-0-1:80", "10-0-0-1", 80),
+        ("[fe80::1%eth0]:80", "fe80::1%eth0", 80),
     ],
 )
 def test_an_address_is_read_and_written_the_same(text: str, host: str, port: int) -> None:
@@ -49,6 +54,18 @@ def test_an_address_is_read_and_written_the_same(text: str, host: str, port: int
 def test_what_is_no_address_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match="address"):
         parse_address(text)
+
+
+@pytest.mark.parametrize("host", ["1.2.3", "1.2.3.4.5", "256.1.1.1", "127.0.0.01", "1..2", "5", "."])
+def test_numbers_that_are_no_ipv4_address_are_no_host(host: str) -> None:
+    with pytest.raises(ConfigError, match=rf"the host '{re.escape(host)}', which is no IPv4 address"):
+        parse_address(f"{host}:9876")
+
+
+@pytest.mark.parametrize("host", ["12345::1", "1.2.3:4", "::1::2"])
+def test_what_has_colons_and_is_no_ipv6_address_is_no_host(host: str) -> None:
+    with pytest.raises(ConfigError, match=rf"the host '{re.escape(host)}', which is no IPv6 address"):
+        parse_address(f"[{host}]:9876")
 
 
 def test_an_ipv6_address_without_brackets_is_told_how_to_be_written() -> None:
