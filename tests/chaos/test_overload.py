@@ -3,6 +3,10 @@
 `make test` has a small crowd for a few seconds; `make chaos` a large one (`CROWD=1`): 10,000 idle
 connections, as far as the limit of descriptors allows, 1,000 slow readers, and producers with ten times as
 much under way as it takes to use the whole broker.
+
+Of the large one the slowest hundredth is held to twice what it is otherwise. So that it is the broker that is
+measured, and not what else the machine has to do, the broker and whoever measures come before everybody else
+(SCHED_FIFO), where that is allowed; where it is not, the test says so and holds it to not starving.
 """
 
 from __future__ import annotations
@@ -56,9 +60,10 @@ WINDOW = 16
 TIMES = 10
 TIMES_MAX = 2.0
 P50_SLACK_MS = 20.0 if IS_LARGE else 500.0
-P99_SLACK_MS = 20_000.0 if IS_LARGE else 5_000.0
-"""The usual request must not feel the crowd. The slowest of a few hundred shows here only who starves: other
-work on the machine decides the rest, and so it is printed, to be compared where the machine is quiet."""
+P99_SLACK_MS = 5.0
+"""Of a busy loop's ticks, when nothing else disturbs."""
+P99_DISTURBED_MS = 20_000.0 if IS_LARGE else 5_000.0
+"""Where other work on the machine has its say, the slowest of a few hundred shows only who starves."""
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="needs /proc to read a process's memory: run it on Linux"
@@ -81,6 +86,9 @@ def test_others_are_served_whatever_the_crowd_does(tmp_path: Path) -> None:
             day = Day(server, Bystander(address), others, size)
             prepare(day.bystander)
             stall_and_recover(day.bystander)
+            is_undisturbed = IS_LARGE and all(put_first(pid) for pid in (server.pid, os.getpid()))
+            if IS_LARGE and not is_undisturbed:
+                print("  NOT MEASURED UNDISTURBED: no right to SCHED_FIFO, so only starving is noticed")
             quiet = day.measured("alone")
             idle = others.do("idle", count=size.idle)["open"]
             day.measured(f"beside {idle} idle connections")
@@ -95,13 +103,16 @@ def test_others_are_served_whatever_the_crowd_does(tmp_path: Path) -> None:
             after = day.measured("afterwards")
             pressure = held_back(pages)
             day.bystander.close()
+            if is_undisturbed:
+                os.sched_setscheduler(os.getpid(), os.SCHED_OTHER, os.sched_param(0))
         code = server.stop()
     print(f"  held back or refused: {pressure}")
     assert code == 0, server.log
     assert idle >= size.idle * 0.99
-    check(beside, quiet, "beside a crowd")
-    assert over.p99 <= TIMES_MAX * full.p99 + P99_SLACK_MS, f"starved by a flood: {over}; otherwise: {full}"
-    check(after, quiet, "after all that")
+    slack_ms = P99_SLACK_MS if is_undisturbed else P99_DISTURBED_MS
+    check(beside, quiet, "beside a crowd", slack_ms)
+    assert over.p99 <= TIMES_MAX * full.p99 + slack_ms, f"starved by a flood: {over}; otherwise: {full}"
+    check(after, quiet, "after all that", slack_ms)
     assert day.memory_mib_max <= size.memory_mib_max
     assert pressure.get("unread", 0) + pressure.get("backlog", 0) >= size.slow, "slow readers had their way"
 
@@ -148,10 +159,19 @@ def stall_and_recover(bystander: Bystander) -> None:
     assert set(codes) == {0, ResponseCode.SYSTEM_BUSY}
 
 
-def check(now: Latencies, before: Latencies, who: str) -> None:
+def put_first(pid: int) -> bool:
+    """Whether the process goes before all ordinary ones from now on."""
+    try:
+        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(10))
+    except PermissionError:
+        return False
+    return True
+
+
+def check(now: Latencies, before: Latencies, who: str, slack_ms: float) -> None:
     said = f"{who}: {now}; otherwise: {before}"
     assert now.p50 <= TIMES_MAX * before.p50 + P50_SLACK_MS, said
-    assert now.p99 <= TIMES_MAX * before.p99 + P99_SLACK_MS, said
+    assert now.p99 <= TIMES_MAX * before.p99 + slack_ms, said
 
 
 def held_back(port: int) -> dict[str, int]:

@@ -204,6 +204,28 @@ def test_what_a_server_said_meanwhile_is_heard_without_waiting() -> None:
         assert heard == [b"news"]
 
 
+def test_a_server_that_says_very_much_is_heard_a_part_at_a_time() -> None:
+    heard: list[bytes] = []
+    handlers = {307: lambda request, answer: heard.append(request.body)}
+    with serving() as running, BlockingClient(handlers=handlers) as client:
+        client.call(running.address, Command(ECHO))
+        [connection] = running.server.connections
+
+        def say_much() -> None:
+            for _ in range(64):
+                connection.send_one_way(Command(307, body=bytes(64 * 1024)))
+
+        running.on_loop(say_much)
+        deadline = time.monotonic() + 5
+        most = 0
+        while len(heard) < 64 and time.monotonic() < deadline:
+            before = len(heard)
+            client.hear(running.address)
+            most = max(most, len(heard) - before)
+        assert len(heard) == 64
+        assert most <= 24, "1 MiB, and what was read with it"
+
+
 def test_replies_to_call_soon_are_told_by_poll_with_no_lock_held() -> None:
     with serving() as running, BlockingClient() as client:
         got: list[Any] = []

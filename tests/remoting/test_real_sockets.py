@@ -21,7 +21,7 @@ import uvloop
 
 from kourou.doors.clock import RealClock
 from kourou.doors.network import RealNetwork
-from kourou.errors import ConfigError, Unreachable
+from kourou.errors import Busy, ConfigError, Unreachable
 from kourou.protocol.command import Command
 from kourou.remoting.client import Client
 from kourou.remoting.config import ServerConfig
@@ -87,6 +87,28 @@ def test_large_bodies_go_both_ways(
         return await client.call(running.address, Command(ECHO, body=body), 20.0)
 
     assert with_client(new_loop, large).body == body
+
+
+def test_two_sides_that_both_have_much_to_say_do_not_wait_for_each_other(
+    running: Running, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    body = bytes(128 * 1024)
+
+    async def again_and_again(client: Client) -> int:
+        answers = 0
+        while answers < 3:
+            try:
+                await client.call(running.address, Command(ECHO, body=body), 20.0)
+                answers += 1
+            except Busy:  # so much is on its way that no more is taken
+                await asyncio.sleep(0.01)
+        return answers
+
+    async def many(client: Client) -> list[int]:
+        await client.call(running.address, Command(ECHO))
+        return await asyncio.gather(*(again_and_again(client) for _ in range(200)))
+
+    assert with_client(new_loop, many) == [3] * 200
 
 
 def test_nobody_listening_is_unreachable(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:

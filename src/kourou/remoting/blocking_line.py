@@ -43,6 +43,9 @@ READ_BYTES_MAX = 256 * 1024
 READ_BYTES_AFTER_LARGE = 16 * 1024
 """Behind a frame that was received in its place there is often another: its first bytes are to show."""
 
+HEARD_BYTES_MAX = 1024 * 1024
+"""Whoever reads does so for a while, and then sees to what was read, however fast more comes."""
+
 Dial = Callable[[str, int, float], socket.socket]
 WouldBlock = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -360,7 +363,8 @@ class BlockingLine:
         one reader."""
         reading = self._socket
         bytes_max = READ_BYTES_MAX
-        while reading is not None:
+        taken = 0
+        while reading is not None and taken < HEARD_BYTES_MAX:
             try:
                 room = self._reader.room()
                 with self._io:
@@ -369,6 +373,7 @@ class BlockingLine:
                 if not size:
                     raise ConnectionResetError("closed by the peer")
                 self._reads += 1
+                taken += size
                 frames = self._reader.feed(data) if room is None else self._reader.filled(size)
                 self._take([decode(frame) for frame in frames])
                 wanted = bytes_max if room is None else len(room)

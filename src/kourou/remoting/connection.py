@@ -287,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
         handler_of = board.handlers.get
         limits = board.limits
         frame_bytes_max = limits.frame_bytes_max - 8
-        out_bytes_max = limits.write_buffer_pause_bytes
+        out_bytes_max = board.out_bytes_max
         requests = requests_bytes = 0  # added up here: four counters less to touch for each request
         try:
             for number, frame in enumerate(frames):

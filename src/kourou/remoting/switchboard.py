@@ -123,7 +123,12 @@ class Switchboard:
         self.is_closed = False
         # A client refuses each call that would wait behind too much (`client.py`), and hangs up on no server.
         self._unread_bytes_max = math.inf if is_client else limits.total_in_flight_bytes_max
-        self._tick_answer_bytes_max = min(self._unread_bytes_max / TICK_SHARE, TICK_ANSWER_BYTES_MAX)
+        self.out_bytes_max: float = math.inf if is_client else limits.write_buffer_pause_bytes
+        """What one tick may gather for a peer before the rest of its requests is put off. A client puts
+        nothing off: if both sides did, both would wait for ever."""
+        self._tick_answer_bytes_max = (
+            math.inf if is_client else min(self._unread_bytes_max / TICK_SHARE, TICK_ANSWER_BYTES_MAX)
+        )
         self._light: dict[Connection, None] = {}  # in order, each once
         self._heavy: dict[Connection, None] = {}
         self._is_line_due = self._is_heavy_turn = False
@@ -222,14 +227,16 @@ class Switchboard:
         line = self._heavy if self._heavy and (self._is_heavy_turn or not self._light) else self._light
         self._is_heavy_turn = line is self._light
         served = 0
-        while line and served < TURN_REQUEST_BYTES_MAX and not self.is_spent:
-            connection = next(iter(line))
-            del line[connection]
-            served += connection.backlog_bytes
-            connection.take_up_backlog()
-        if self._light or self._heavy:
-            self.has_enough = True
-            self.tick.flush_at_end(self._let_the_line_move)
+        try:
+            while line and served < TURN_REQUEST_BYTES_MAX and not self.is_spent:
+                connection = next(iter(line))
+                del line[connection]
+                served += connection.backlog_bytes
+                connection.take_up_backlog()
+        finally:  # whatever becomes of one of them, the others get their turn
+            if self._light or self._heavy:
+                self.has_enough = True
+                self.tick.flush_at_end(self._let_the_line_move)
 
 
 def _hand_over(reads: list[Read], handler: RunHandler) -> None:

@@ -43,9 +43,6 @@ GREETING_SECONDS: Final = 1.0
 OUR_REPORT_SECONDS: Final = 1.0
 OUR_SILENCE_SECONDS_MAX: Final = 6.0
 LOOK_SECONDS: Final = 0.5
-FAR_BYTES: Final = 16 << 20
-"""So much behind its master, a slave takes in what it lacks before it shows it to readers."""
-FAR_REPORT_BYTES: Final = 1 << 20
 
 logger = logging.getLogger(__name__)
 
@@ -278,10 +275,7 @@ class Replica:
                 "between is gone there. Stop this slave, move its store folder away and start it again: it "
                 "then copies what the master has"
             )
-        newest = follower.newest
-        if newest is None:
-            is_all = store.dispatched == follower.whole
-            newest = store.last_start if is_all else self._newest(follower.whole)
+        newest = store.last_start if store.dispatched == follower.whole else self._newest(follower.whole)
         return common_end(store, newest, follower.whole, master.start)
 
     def _newest(self, whole: int) -> int:
@@ -352,10 +346,9 @@ class Replica:
 
     # -------------------------------------------------------------------------------------------- following
 
-    def take(self, data: bytes, *, is_far: bool) -> None:
-        """Bytes of the master's log; `is_far`: a lot is still to come. Raises MQError when they cannot be
-        taken."""
-        self._store.take_raw(data, is_far=is_far)
+    def take(self, data: bytes) -> None:
+        """Bytes of the master's log. Raises MQError when they cannot be taken."""
+        self._store.take_raw(data)
         self.received_bytes += len(data)
 
     @property
@@ -567,12 +560,11 @@ class Line(asyncio.Protocol):
     def _take(self, data: bytes) -> None:
         assert self._frames is not None
         chunks = self._frames.feed(data)
-        is_far = self.master_end - self._expected > FAR_BYTES
         if chunks:
-            self._replica.take(chunks[0] if len(chunks) == 1 else b"".join(chunks), is_far=is_far)
+            self._replica.take(chunks[0] if len(chunks) == 1 else b"".join(chunks))
         if self._visible >= 0:
             self._replica.show(self._visible)
-        if chunks and (not is_far or self._replica.acknowledged >= self._reported + FAR_REPORT_BYTES):
+        if chunks:
             self.report()
 
     def _began(self, place: int, size: int, term: int = 0, visible: int = -1) -> None:

@@ -153,7 +153,12 @@ class ConsumeQueue:
         self._files.make_folders(self.segments.folder)
         at = queue_offset * ENTRY_BYTES
         base = at - at % self.segments.segment_bytes
-        self.segments.grow(base).write(_FILLER * ((at - base) // ENTRY_BYTES), 0)
+        segment = self.segments.grow(base)
+        try:
+            segment.write(_FILLER * ((at - base) // ENTRY_BYTES), 0)
+        except OSError:
+            self._files.remove(self.segments.forget(base))  # the next try begins where this one did
+            raise
         self.min_offset = self.max_offset = self.next_offset = queue_offset
 
     # Reading.

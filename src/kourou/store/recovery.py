@@ -16,6 +16,7 @@ names; else the first byte there is. A queue that turns out to lack entries send
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
@@ -36,7 +37,7 @@ PREPARED, ROLLED_BACK = 0x4, 0xC
 _HIDDEN = (PREPARED, ROLLED_BACK)
 _IPV6_BITS = 0x30
 _OUR_HEAD = Struct(">ii4xi4xqqi16xq20xi")  # V1, both hosts IPv4: the body follows
-TOPIC_BYTES_MAX = 127
+_TOPIC_BYTES_MAX = 127
 _CRC_START = b"__CRC32#\x01"
 _MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
 _WINDOW_BYTES = 8 << 20
@@ -45,6 +46,8 @@ _ENTRIES_A_WRITE = 1024
 _ENTRIES_GATHERED = 128 * 1024  # of all queues: ten thousand of them are to be opened once, not each time
 _TORN_BYTES_MAX = 64 << 20
 _STAND_INS_MAX = 10_000_000
+
+_logger = logging.getLogger(__name__)
 
 
 Sketch = tuple[int, int, int, int, int, int, bytes, bytes]
@@ -325,7 +328,9 @@ class _Walk:
             entries = self._entries[queue] = []
         expected = queue.max_offset + len(entries)
         if queue_offset < expected:
-            return  # there already
+            if self._place(queue, entries, queue_offset) >= at:
+                return  # there already
+            queue, entries, expected = *self._anew(queue), 0
         tag = entry_tag(topic, properties, store_ms, self._config.delay_levels_ms)
         entry = ENTRY.pack(at, size, tag)
         if queue_offset > expected:
@@ -334,6 +339,26 @@ class _Walk:
         self._pending += 1
         if self._pending >= _ENTRIES_GATHERED:
             self._write_entries()
+
+    def _place(self, queue: ConsumeQueue, entries: list[bytes], queue_offset: int) -> int:
+        """Where the message lies that has this offset."""
+        gathered = queue_offset - queue.max_offset
+        entry = ENTRY.unpack(entries[gathered]) if gathered >= 0 else queue.entry(queue_offset)
+        return entry[0] if entry is not None else -1
+
+    def _anew(self, queue: ConsumeQueue) -> tuple[ConsumeQueue, list[bytes]]:
+        """The same offset again, further on: the topic was deleted and made again on the master that this log
+        was copied from, and nothing here noted it. What was before is nobody's."""
+        if self._start > self._log.start:
+            raise _EntriesMissing  # believe the log from its beginning, and not one entry of a queue
+        _logger.warning("%s queue %d begins anew", queue.topic, queue.queue_id)
+        self._pending -= len(self._entries.pop(queue))
+        self._changed.pop(queue, None)
+        if not queue.segments.is_empty:
+            self._queues.remove_queue(queue)
+        queue = self._queues.get_or_make(queue.topic, queue.queue_id)
+        entries = self._entries[queue] = []
+        return queue, entries
 
     def _topic(self, name: bytes) -> str | None:
         topic = name.decode("utf-8", "replace")
@@ -488,7 +513,7 @@ def sketched(data: bytes, view: memoryview, at: int, physical_offset: int) -> Sk
     properties_at = topic_at + data[topic_at - 1] + 2
     crc = b"%010d" % (crc32(view[at:crc_at]) & 0x7FFF_FFFF)
     if (
-        data[topic_at - 1] > TOPIC_BYTES_MAX
+        data[topic_at - 1] > _TOPIC_BYTES_MAX
         or properties_at > crc_at
         or properties_at + int.from_bytes(data[properties_at - 2 : properties_at], "big") != stop
         or data[crc_at:stop] != b"%b%b\x02" % (_CRC_START, crc[::-1])

@@ -81,7 +81,6 @@ from kourou.store.recovery import (
 )
 from kourou.store.replica_wait import ReplicaWait
 from kourou.store.retention import Retention
-from kourou.store.staging import Stager
 
 __all__ = [
     "FLUSH_TIMEOUT",
@@ -99,9 +98,6 @@ IN_MEMORY_SHARE = 0.4
 RETRY_SECONDS = 1.0
 STALL_REFUSAL_SECONDS = 0.1
 SEAL_SECONDS = 0.005
-STAGE_SECONDS = 0.2
-STAGE_BYTES = 1 << 20
-UNSTAGED_BYTES_MAX = 512 << 20
 _PROPERTIES_MAX = PROPERTIES_BYTES_MAX - records.CRC_PROPERTY_BYTES - 1
 _HIDDEN = (PREPARED, ROLLED_BACK)
 _SYNC_FAILED = b"a sync failed"
@@ -194,8 +190,6 @@ class Store:
         self._foreign: Busy | None = None  # the log is another broker's
         self._follower: Follower | None = None
         self._is_sealing = False
-        self._is_staging = False
-        self._is_far = False  # from the end of another's log, when it last sent something
         self._visible_to: int | None = None  # of another's log: as far as that broker lets readers see
         self._replicas: ReplicaWait | None = None
         self.gate: Callable[[], str | None] | None = None
@@ -330,7 +324,7 @@ class Store:
         start examines. A job still in the background may end later."""
         if not self._is_open:
             return
-        self._stage_all()
+        self._seal_followed()
         self._is_open = False
         self._is_blocked = True
         self._follower = None
@@ -836,7 +830,7 @@ class Store:
         assert self._foreign is not None, "appends must be refused first"
         if self._follower is None:
             self._commit()
-            stager = Stager(
+            self._follower = Follower(
                 self.config,
                 self._log,
                 self._queues,
@@ -845,7 +839,6 @@ class Store:
                 self._followed,
                 self._forget_queue,
             )
-            self._follower = Follower(self.config, self._log, stager)
         return self._follower
 
     def _followed(self, position: Position) -> None:
@@ -857,15 +850,14 @@ class Store:
         self._queues.remove_queue(queue)
         self._checkpointer.queues_removed()
 
-    def take_raw(self, data: bytes, *, is_far: bool = False) -> None:
-        """The next bytes of the log that is followed; `is_far`: a lot is still to come, and more urgent than
-        to show this to readers. Raises Busy when the disk is full, DiskFault when it has failed, Corrupt when
-        they make no sense."""
+    def take_raw(self, data: bytes) -> None:
+        """The next bytes of the log that is followed. Raises Busy when the disk is full, DiskFault when it
+        has failed, Corrupt when they make no sense."""
         follower = self._follower
         if follower is None or self.failed is not None:
             raise DiskFault(self.failed or f"the store {self.config.root} follows nobody")
         try:
-            follower.take(data, is_far=is_far)
+            follower.take(data)
         except (OSError, DiskFault) as error:
             if is_full(error):
                 self._refuse(error)
@@ -878,11 +870,6 @@ class Store:
         if not self._is_sealing:
             self._is_sealing = True
             self._clock.later(SEAL_SECONDS, self._seal_followed)
-        self._is_far = is_far
-        if follower.unstaged > UNSTAGED_BYTES_MAX and (why := self._stage(follower)) is not None:
-            raise Busy(ResponseCode.SERVICE_NOT_AVAILABLE, why)
-        if follower.unstaged:
-            self._stage_later(follower, is_waiting=is_far)
         for listener in self._on_write:
             listener()
 
@@ -893,46 +880,6 @@ class Store:
             self._follower.seal()
             self._advance()
 
-    def _stage_later(self, follower: Follower, *, is_waiting: bool) -> None:
-        """What was left for later gets its turn: now and then while more urgent things come, else at once."""
-        if not self._is_staging:
-            self._is_staging = True
-            seen = self._log.end
-            seconds = STAGE_SECONDS if is_waiting else 0.0
-            self._clock.later(seconds, lambda: self._stage_some(follower, seen))
-
-    def _stage_some(self, follower: Follower, seen: int) -> None:
-        self._is_staging = False
-        if follower is not self._follower or not self._is_open or self.failed is not None:
-            return
-        why = self._stage(follower)
-        if follower.unstaged:
-            is_waiting = why is not None or (self._is_far and self._log.end > seen)
-            self._stage_later(follower, is_waiting=is_waiting)
-
-    def _stage(self, follower: Follower) -> str | None:
-        """One turn of it; returns why it cannot be done, if so."""
-        try:
-            follower.stage(STAGE_BYTES)
-        except (OSError, DiskFault) as error:
-            if is_full(error):
-                self._refuse(error)
-                return str(self._refusal)
-            self._on_fault(error)
-            return str(self.failed)
-        self._seal_followed()
-        return None
-
-    def _stage_all(self) -> bool:
-        """Leave nothing for later; False: it is left for the next start, the disk has failed."""
-        follower = self._follower
-        while follower is not None and follower.unstaged and self.failed is None:
-            if (why := self._stage(follower)) is not None:
-                self._on_fault(DiskFault(why))
-            self._index.finish()  # else it would gather more than it keeps in memory
-        self._seal_followed()
-        return self.failed is None
-
     def show_up_to(self, place: int | None) -> None:
         """Of a log that is followed: let readers see only what ends before `place` (None: everything)."""
         if place != self._visible_to:
@@ -942,8 +889,7 @@ class Store:
     def leave_log(self) -> None:
         """Follow no more. The beginning of a record that never came as a whole is taken back, everything else
         is ours now and visible once it is durable. Raises DiskFault."""
-        if not self._stage_all():
-            raise DiskFault(str(self.failed))
+        self._seal_followed()
         follower, self._follower = self._follower, None
         self._visible_to = None
         try:

@@ -267,6 +267,28 @@ async def test_a_peer_that_parks_too_much_is_not_read_from_until_half_is_answere
     assert accepted.parked_requests == 9
 
 
+@on_a_loop
+async def test_a_connection_that_fails_in_the_line_does_not_keep_the_others_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    await world.serve()
+    peers = [await world.peer() for _ in range(6)]
+    body = bytes(TICK_REQUEST_BYTES_MAX // 4)
+    for connection in world.accepted:
+        connection.received(ask(ECHO, 1, body).encode())
+    failing = next(each for each in world.accepted if each.is_held_back)
+
+    def fail() -> None:
+        raise RuntimeError("a fault of ours")
+
+    took = Connection.take_up_backlog
+    monkeypatch.setattr(Connection, "take_up_backlog", lambda self: fail() if self is failing else took(self))
+    await turns(100)
+    answered = [peer for peer in peers if peer.replies]
+    assert len(answered) == 5
+
+
 def assert_nothing_waits(world: World) -> None:
     assert not any(each.is_held_back or each.is_working for each in world.accepted)
     assert world.server.counters.closed == {}

@@ -45,32 +45,6 @@ def test_a_slave_has_the_same_bytes_over_several_files(replicas: ReplicaWorld) -
         assert slave.store.max_offset("orders", queue_id) == master.store.max_offset("orders", queue_id) > 0
 
 
-def test_a_slave_far_behind_catches_up_first_and_takes_over_with_everything(
-    replicas: ReplicaWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kourou.replication.replica.FAR_BYTES", 4000)
-    monkeypatch.setattr("kourou.replication.replica.FAR_REPORT_BYTES", 2000)
-    monkeypatch.setattr("kourou.replication.link.OUR_BATCH_BYTES", 1000)
-    monkeypatch.setattr("kourou.store.store.STAGE_SECONDS", 1000.0)
-    master = replicas.add("master", broker_role="SYNC_MASTER")
-    topic(replicas, master)
-    sender = replicas.peer(master)
-    for number in range(30):
-        sender.send(body=b"%d " % number * 100)
-    slave = replicas.add("slave", broker_role="SLAVE", broker_id=1, ha_master_address=master.ha_address)
-    replicas.until(lambda: slave.store.wrote == master.store.wrote)
-    assert master.replicating.primary.acked == {slave.address: master.store.wrote}
-    assert slave.store.max_offset("orders", 0) == 0, "its queues are left for later"
-    replicas.part("master", "slave")
-    replicas.until(lambda: not slave.replicating.replica.is_following)
-    replicas.join("master", "slave")
-    replicas.until(lambda: slave.replicating.replica.is_following)
-    assert sender.send(body=b"the last").code == ResponseCode.SUCCESS
-    replicas.kill("master")
-    replicas.run(slave.replicating.become_master())
-    assert len(replicas.peer(slave).bodies()) == slave.store.max_offset("orders", 0) == 31
-
-
 def test_a_sync_master_answers_when_a_slave_has_it_and_not_before(replicas: ReplicaWorld) -> None:
     master, _ = replicas.pair(broker_role="SYNC_MASTER")
     topic(replicas, master)

@@ -51,13 +51,9 @@ class Two:
 
     def copy(self, size: int = 1 << 20) -> None:
         """Bring over everything that is missing, so much at a time."""
-        self.hurry(size, is_far=False)
-        self.clock.advance(0.01)
-
-    def hurry(self, size: int = 1 << 20, *, is_far: bool = True) -> None:
-        """The same, in no time, and as if a lot were still to come."""
         while (data := self.master.raw(self.slave.wrote, size)) and self.slave.wrote < self.master.wrote:
-            self.slave.take_raw(data, is_far=is_far)
+            self.slave.take_raw(data)
+        self.clock.advance(0.01)
 
     def check(self) -> None:
         master, slave = self.master, self.slave
