@@ -15,10 +15,20 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_mib(pid: int) -> float:
+    """All of it, pages of mapped files included."""
+    return _status_mib(pid, "VmRSS:")
+
+
+def own_mib(pid: int) -> float:
+    """What the process holds itself: without the pages of mapped files, which are the system's cache."""
+    return _status_mib(pid, "RssAnon:")
+
+
+def _status_mib(pid: int, field: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(field):
             return int(line.split()[1]) / 1024
-    raise ProcessLookupError(f"no VmRSS for process {pid}")
+    raise ProcessLookupError(f"no {field[:-1]} for process {pid}")
 
 
 def family_cpu_seconds() -> float:
