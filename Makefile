@@ -13,7 +13,10 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 # One stamp for one content of the files that say what to install (and one place: a virtual environment cannot move).
-STAMP := $(VENV)/installed-$(shell { cat pyproject.toml constraints.txt; pwd; } | cksum | tr ' ' '-')
+INSTALLED := $(VENV)/installed-$(shell { cat pyproject.toml constraints.txt; pwd; } | cksum | tr ' ' '-')
+# And one for what is compiled: other C sources, or another compiler, take a second and not an installation.
+STAMP := $(VENV)/compiled-$(shell { echo "$(INSTALLED) $$KOUROU_BUILD_NATIVE $$CC $$CFLAGS $$LDFLAGS"; command -v cc; \
+	cat hatch_build.py native/*.[ch]; } | cksum | tr ' ' '-')
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 IMAGES ?= 30000
@@ -91,7 +94,11 @@ constraints: ## choose anew the exact versions in constraints.txt
 
 install: $(STAMP) ## only make .venv, with everything in it
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): $(INSTALLED)
+	@$(BIN)/python hatch_build.py
+	@rm -f $(VENV)/compiled-* && touch $@
+
+$(INSTALLED): pyproject.toml constraints.txt
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "make: found no Python >= 3.11 that can make virtual environments (tried python3, python3.13, python3.12," >&2; \
 		echo "      python3.11). Install one (Debian and Ubuntu: also the python3-venv package) or name it: make PYTHON=…" >&2; \
@@ -105,5 +112,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@rm -f $(VENV)/installed-* && touch $@
 
 clean: ## remove everything that was built, .venv included
-	rm -rf $(VENV) build dist kourou-data bench/build .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) src/kourou/native/*.so build dist kourou-data bench/build .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

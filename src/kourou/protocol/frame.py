@@ -17,6 +17,7 @@ from typing import cast
 import msgspec
 
 from kourou.errors import ProtocolError
+from kourou.native import native
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """As RocketMQ's own decoder, length prefix included."""
@@ -97,31 +98,45 @@ class FrameReader:
             # One copy for a whole frame: cutting `bytes` is twice as fast as cutting a bytearray.
             data = bytes(self._held)
             self._held = bytearray()
-        frames: list[Frame] = []
-        start, end = 0, len(data)
-        wanted = PREFIX.size
-        while end - start >= wanted:
-            length, serialization, high, header_length = _PREFIX_PARTS.unpack_from(data, start)
-            if high:
-                header_length += high << 16
-            header_at = start + 8
-            body_at = header_at + header_length
-            stop = start + 4 + length
-            if (
-                body_at > stop
-                or length > FRAME_BYTES_MAX - 4
-                or not HEADER_BYTES_MIN <= header_length <= HEADER_BYTES_MAX
-            ):
-                raise _impossible(length, header_length)
-            if stop > end:
-                wanted = stop - start
-                break
-            frames.append(Frame(serialization, data[header_at:body_at], data[body_at:stop]))
-            start = stop
-        if start < end:
+        frames, start, wanted = _split(data, Frame)
+        if not wanted:
+            length, second = PREFIX.unpack_from(data, start)
+            raise _impossible(length, second & 0xFF_FFFF)
+        if start < len(data):
             self._held += data[start:] if start else data
             self._wanted = wanted
         return frames
+
+
+def split_plainly(data: bytes, frame: type[Frame]) -> tuple[list[Frame], int, int]:
+    """The whole frames in `data`, where the rest of it begins, and how many bytes the frame needs that begins
+    there; 0 when its lengths are impossible."""
+    frames: list[Frame] = []
+    start, end = 0, len(data)
+    wanted = PREFIX.size
+    while end - start >= wanted:
+        length, serialization, high, header_length = _PREFIX_PARTS.unpack_from(data, start)
+        if high:
+            header_length += high << 16
+        header_at = start + 8
+        body_at = header_at + header_length
+        stop = start + 4 + length
+        if (
+            body_at > stop
+            or length > FRAME_BYTES_MAX - 4
+            or not HEADER_BYTES_MIN <= header_length <= HEADER_BYTES_MAX
+        ):
+            wanted = 0
+            break
+        if stop > end:
+            wanted = stop - start
+            break
+        frames.append(frame(serialization, data[header_at:body_at], data[body_at:stop]))
+        start = stop
+    return frames, start, wanted
+
+
+_split = split_plainly if native is None else native.split
 
 
 def join(serialization: int, header: bytes, body: bytes = b"", *more: bytes | memoryview) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kourou.errors import MQError, ProtocolError, Refused
+from kourou.native import native
 from kourou.protocol.codes import ResponseCode, request_name
 from kourou.protocol.command import FLAG_ONE_WAY, Command
 from kourou.protocol.frame import Frame
@@ -138,9 +139,7 @@ class RunAnswers:
             if not count:
                 break
             requests -= count
-            size = count * REQUEST_OVERHEAD_BYTES
-            for frame in frames:
-                size += len(frame.header) + len(frame.body)
+            size = count * REQUEST_OVERHEAD_BYTES + _total(frames)
             self._expected.append((connection, count, size))
             if connection.is_open:
                 connection.take_on(size, count)
@@ -165,6 +164,14 @@ class RunAnswers:
         if self.note is not None and requests:
             self.note(requests)
         self.connection.answered_at_once(requests)
+
+
+def total_plainly(frames: list[Frame]) -> int:
+    """The bytes of all headers and bodies."""
+    return sum(len(frame.header) + len(frame.body) for frame in frames)
+
+
+_total = total_plainly if native is None else native.total
 
 
 class RunHandler(Protocol):

@@ -27,6 +27,7 @@ from functools import partial
 from typing import TypeVar, cast
 
 from kourou.errors import ConnectionLost, ProtocolError, TimedOut
+from kourou.native import native
 from kourou.protocol.command import FLAG_ONE_WAY, FLAG_REPLY, Command, decode
 from kourou.protocol.frame import Frame, FrameReader
 from kourou.protocol.pending import Pending, Settle
@@ -610,13 +611,15 @@ class Connection(asyncio.BufferedProtocol):
         return TimedOut(f"{self.peer} did not answer request {opaque} in time")
 
 
-def _run_end(frames: list[Frame], at: int, key: bytes) -> int:
+def run_end_plainly(frames: list[Frame], at: int, key: bytes) -> int:
     """The first place after `at` where a frame begins otherwise."""
     at += 1
     while at < len(frames) and frames[at].header.startswith(key):
         at += 1
     return at
 
+
+_run_end = run_end_plainly if native is None else native.run_end
 
 _REASONS = {
     "peer": "closed by the peer",

@@ -21,7 +21,7 @@ so that a header which says more than the checkpoint vouches for tells that some
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from struct import Struct
@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from kourou.doors.files import File, Files
 from kourou.errors import Corrupt
+from kourou.native import native
 from kourou.store.rows import Rows
 
 HEADER = Struct(">qqqqii")
@@ -135,17 +136,10 @@ class IndexFile:
         if not pages:
             pages += [None] * (slots // _PAGE_SLOTS + 1)
         first = header.count
-        older: list[int] = []
-        for number, key_hash in enumerate(hashes, first):
-            slot = key_hash % slots
-            page = pages[slot >> _PAGE_BITS] or self._load_page(slot >> _PAGE_BITS)
-            within = slot & _PAGE_SLOTS - 1
-            older.append(page[within])
-            page[within] = number
-        numbers = [self._seconds(stored_ms)] * (4 * len(hashes))
-        numbers[0::4], numbers[1::4], numbers[3::4] = hashes, places, older
+        data, older = _entries(
+            *(hashes, places, first, self._seconds(stored_ms), slots, _PAGE_BITS, pages, self._load_page)
+        )
         try:
-            data = _ENTRIES.pack(numbers)
             self.file().pwrite(data, self.shape.entry_at(first))
         except OSError:
             for key_hash, number in zip(reversed(hashes), reversed(older), strict=True):
@@ -298,6 +292,32 @@ class IndexFile:
         if number < 0:
             raise Corrupt(f"{self.path}: slot {slot} holds {number}")
         return number
+
+
+def entries_plainly(
+    hashes: list[int],
+    places: list[int],
+    first: int,
+    seconds: int,
+    slots: int,
+    page_bits: int,
+    pages: list[array[int] | None],
+    load_page: Callable[[int], array[int]],
+) -> tuple[bytes, list[int]]:
+    """Put entries from number `first` on into their slots: the entries, packed, and what each slot led to."""
+    older: list[int] = []
+    for number, key_hash in enumerate(hashes, first):
+        slot = key_hash % slots
+        page = pages[slot >> page_bits] or load_page(slot >> page_bits)
+        within = slot & (1 << page_bits) - 1
+        older.append(page[within])
+        page[within] = number
+    numbers = [seconds] * (4 * len(hashes))
+    numbers[0::4], numbers[1::4], numbers[3::4] = hashes, places, older
+    return _ENTRIES.pack(numbers), older
+
+
+_entries = entries_plainly if native is None else native.index_entries
 
 
 def save(files: Files, saving: Saving) -> None:

@@ -30,7 +30,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 from typing import NamedTuple
 
 import msgspec
@@ -39,6 +39,7 @@ from kourou.doors.clock import Clock
 from kourou.doors.failpoints import ARMED, reached
 from kourou.doors.files import Files, Lock, is_full, make_lasting_folder
 from kourou.errors import Busy, DiskFault, Refused, StoreLocked
+from kourou.native import native
 from kourou.protocol import properties as props
 from kourou.protocol import record as records
 from kourou.protocol.codes import ResponseCode
@@ -80,6 +81,7 @@ from kourou.store.recovery import (
     recover,
 )
 from kourou.store.replica_wait import ReplicaWait
+from kourou.store.replies import Replies
 from kourou.store.retention import Retention
 
 __all__ = [
@@ -253,6 +255,7 @@ class Store:
             config.in_memory_bytes or int(self._files.memory_bytes() * IN_MEMORY_SHARE),
             tags_may_be_elsewhere=self._files.exists(f"{config.root}/consumequeue_ext"),
         )
+        self.replies = Replies(self._reader, self._log, self._queues.table)
         self._index = KeyIndex(config, self._files, clock, self._log, self._on_fault)
         self._index.load(checkpoint, is_clean)
         self._dispatcher = Dispatcher(found.position, self._listeners, self._index, self._listeners_of)
@@ -452,7 +455,8 @@ class Store:
         store_host: bytes,
         prepared_offsets: Iterable[int] = _NOT_PREPARED,
     ) -> AppendedRun:
-        """As `append`, for usual messages one after the other: 2.6 us each instead of 4.5; bench: send 64x16.
+        """As `append`, for usual messages one after the other: 2.6 us each instead of 4.5, and 0.7 by
+        `kourou.native`; bench: send 64x16.
 
         Takes no more from the first on that is not usual after all (the first of its queue, or of a file) or
         cannot be taken: `append` knows what to do with that one.
@@ -464,6 +468,8 @@ class Store:
             return AppendedRun(places, start, at)
         queue_of, room_end, staged_queues = self._queues.table.get, commit_log.room_end, dispatcher.staged
         store_ms = self._tick_ms or self._now_ms()
+        if native is not None:
+            return self._append_natively(list(run), born_hosts, store_host, prepared_offsets, store_ms)
         last_host, shape = b"", records.host_shape(store_host, store_host)
         data: list[bytes] = []
         keyed: list[Keyed] = []
@@ -510,6 +516,35 @@ class Store:
             if not self._is_scheduled:
                 self._schedule()
         return AppendedRun(places, start, at)
+
+    def _append_natively(
+        self,
+        run: list[Usual],
+        born_hosts: Iterable[bytes],
+        store_host: bytes,
+        prepared_offsets: Iterable[int],
+        store_ms: int,
+    ) -> AppendedRun:
+        assert native is not None
+        commit_log, dispatcher, keys = self._log, self._dispatcher, self._dispatcher.keys
+        start = commit_log.reserved
+        places: list[tuple[int, int]] = []
+        keyed: list[Keyed] = []
+        is_prepared = prepared_offsets is not _NOT_PREPARED
+        prepared = list(islice(prepared_offsets, len(run))) if is_prepared else None
+        data, end = native.append_sends(
+            *(run, list(islice(born_hosts, len(run))), prepared, store_host, self._queues.table),
+            *(start, commit_log.room_end, store_ms, places, dispatcher.staged),
+            *(keys.hashes if self.config.index_enabled else None, keys.places, keyed),
+        )
+        if places:
+            commit_log.stage_all([data], end)
+            if keyed:
+                self._index.collect(keyed, keys)
+            self._last_start = places[-1][0]
+            if not self._is_scheduled:
+                self._schedule()
+        return AppendedRun(places, start, end)
 
     def append_usual_batch(
         self, run: Sequence[Usual], born_host: bytes, store_host: bytes
