@@ -77,8 +77,14 @@ static PyObject *run_end(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
     Py_ssize_t at = PyLong_AsSsize_t(args[1]), key_size = PyBytes_GET_SIZE(args[2]);
     if (at == -1 && PyErr_Occurred())
         return NULL;
+    if (at < 0 || at == PY_SSIZE_T_MAX) {
+        PyErr_SetString(PyExc_IndexError, "there is no frame at that place");
+        return NULL;
+    }
     for (at++; at < PyList_GET_SIZE(args[0]); at++) {
-        PyObject *header = PyObject_GetAttr(PyList_GET_ITEM(args[0], at), name_header);
+        PyObject *frame = Py_NewRef(PyList_GET_ITEM(args[0], at)); /* whoever is asked may empty the list */
+        PyObject *header = PyObject_GetAttr(frame, name_header);
+        Py_DECREF(frame);
         if (header == NULL)
             return NULL;
         int is_alike = PyBytes_Check(header) && PyBytes_GET_SIZE(header) >= key_size &&
@@ -90,6 +96,14 @@ static PyObject *run_end(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
     return PyLong_FromSsize_t(at);
 }
 
+static Py_ssize_t size_of(PyObject *frame, PyObject *name)
+{
+    PyObject *part = PyObject_GetAttr(frame, name);
+    Py_ssize_t size = part == NULL ? -1 : PyObject_Size(part);
+    Py_XDECREF(part);
+    return size;
+}
+
 /* total(frames) -> the bytes of all headers and bodies together. */
 static PyObject *total(PyObject *Py_UNUSED(module), PyObject *frames)
 {
@@ -99,15 +113,17 @@ static PyObject *total(PyObject *Py_UNUSED(module), PyObject *frames)
     }
     Py_ssize_t sum = 0;
     for (Py_ssize_t at = 0; at < PyList_GET_SIZE(frames); at++) {
-        PyObject *names[2] = {name_header, name_body};
-        for (int i = 0; i < 2; i++) {
-            PyObject *part = PyObject_GetAttr(PyList_GET_ITEM(frames, at), names[i]);
-            Py_ssize_t size = part == NULL ? -1 : PyObject_Size(part);
-            Py_XDECREF(part);
-            if (size < 0)
-                return NULL;
-            sum += size;
+        PyObject *frame = Py_NewRef(PyList_GET_ITEM(frames, at)); /* whoever is asked may empty the list */
+        Py_ssize_t header_size = size_of(frame, name_header);
+        Py_ssize_t body_size = header_size < 0 ? -1 : size_of(frame, name_body);
+        Py_DECREF(frame);
+        if (body_size < 0)
+            return NULL;
+        if (header_size > PY_SSIZE_T_MAX - sum || body_size > PY_SSIZE_T_MAX - sum - header_size) {
+            PyErr_SetString(PyExc_OverflowError, "frames of more bytes than there are");
+            return NULL;
         }
+        sum += header_size + body_size;
     }
     return PyLong_FromSsize_t(sum);
 }

@@ -96,7 +96,7 @@ static int read_fields(Cursor *cursor, Value *fields)
         Value *slot = NULL;
         if (!read_name(cursor, &name))
             return 0;
-        if (name.size == 1 && *name.at >= 'a' && *name.at <= 'z')
+        if (name.size == 1 && *name.at >= 'a' && *name.at < 'a' + HEADER_FIELDS)
             slot = &fields[*name.at - 'a'];
         if (!read_into(cursor, slot))
             return 0;

@@ -6,6 +6,8 @@
 
 #include "kourou.h"
 
+#define HEADER_FIELDS 14
+
 typedef enum { NOTHING, TEXT, ESCAPED, BARE } Kind; /* ESCAPED: has backslashes or bytes beyond ASCII */
 
 /* A value, still as it stands in the header; a text without its quotes. */
@@ -17,7 +19,7 @@ typedef struct {
 
 typedef struct {
     Value opaque, flag;
-    Value fields[26]; /* of extFields, those with names of one letter, a to z */
+    Value fields[HEADER_FIELDS]; /* of extFields, those of a send, by their names of one letter, a to n */
 } Header;
 
 /* Whether it is as described; `header` is filled then. */

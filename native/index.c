@@ -34,9 +34,10 @@ static int put_into_slot(const Slots *slots, int64_t hash, int64_t number, int32
     }
     int is_there = view.itemsize == 4 && (within + 1) * 4 <= (size_t)view.len;
     if (is_there) {
-        int32_t *place = (int32_t *)view.buf + within;
-        *older = *place;
-        *place = (int32_t)number;
+        uint8_t *place = (uint8_t *)view.buf + within * 4; /* a view of something else may lie anywhere */
+        int32_t newest = (int32_t)number;
+        memcpy(older, place, 4);
+        memcpy(place, &newest, 4);
     } else {
         PyErr_SetString(PyExc_IndexError, "there is no such slot");
     }
@@ -49,7 +50,7 @@ static int add_entry(const Slots *slots, PyObject *hash_object, PyObject *place_
                      uint8_t *entry, PyObject *older_list)
 {
     int32_t older = 0;
-    int64_t hash = PyLong_AsLongLong(hash_object), place = PyLong_AsLongLong(place_object);
+    int64_t hash = number_of(hash_object), place = number_of(place_object);
     if (PyErr_Occurred())
         return -1;
     if (hash < 0 || hash > INT32_MAX) {
@@ -78,21 +79,27 @@ static PyObject *index_entries(PyObject *Py_UNUSED(module), PyObject *const *arg
                         "index_entries(hashes, places, first, seconds, slots, page_bits, pages, load)");
         return NULL;
     }
-    int64_t first = PyLong_AsLongLong(args[2]), seconds = PyLong_AsLongLong(args[3]);
-    Slots slots = {args[6], args[7], PyLong_AsLongLong(args[4]), PyLong_AsLongLong(args[5])};
+    int64_t first = number_of(args[2]), seconds = number_of(args[3]);
+    Slots slots = {args[6], args[7], number_of(args[4]), number_of(args[5])};
+    Py_ssize_t entries = PyList_GET_SIZE(args[0]);
     if (PyErr_Occurred())
         return NULL;
     if (slots.count < 1 || slots.page_bits < 0 || slots.page_bits > 30 || first < 0 || first > INT32_MAX ||
-        seconds < INT32_MIN || seconds > INT32_MAX) {
+        entries > INT32_MAX - first || seconds < INT32_MIN || seconds > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "no such index file");
         return NULL;
     }
-    Py_ssize_t entries = PyList_GET_SIZE(args[0]);
     PyObject *data = PyBytes_FromStringAndSize(NULL, entries * ENTRY_BYTES), *older = PyList_New(0);
     int result = data == NULL || older == NULL ? -1 : 0;
-    for (Py_ssize_t i = 0; result == 0 && i < entries && i < PyList_GET_SIZE(args[0]) && i < PyList_GET_SIZE(args[1]); i++)
+    for (Py_ssize_t i = 0; result == 0 && i < entries; i++) {
+        if (i >= PyList_GET_SIZE(args[0]) || i >= PyList_GET_SIZE(args[1])) { /* `load` took some away */
+            PyErr_SetString(PyExc_RuntimeError, "keys were taken away while they were put in");
+            result = -1;
+            break;
+        }
         result = add_entry(&slots, PyList_GET_ITEM(args[0], i), PyList_GET_ITEM(args[1], i), first + i, seconds,
                            (uint8_t *)PyBytes_AS_STRING(data) + i * ENTRY_BYTES, older);
+    }
     if (result < 0) {
         Py_XDECREF(data);
         Py_XDECREF(older);

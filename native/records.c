@@ -1,4 +1,5 @@
-/* Records one after the other in bytes of the log: the loops of store/following.py and store/recovery.py. */
+/* Records one after the other in bytes of the log: the loops of store/following.py and store/recovery.py; and the
+ * keys of many messages at once, that of store/key_hashes.py. */
 
 #include "kourou.h"
 
@@ -20,24 +21,35 @@ typedef struct {
     Py_ssize_t size;
 } Span;
 
+/* What a message is known by; of size 0 what it has not. */
+typedef struct {
+    Span tags, keys, unique_id;
+} Names;
+
 typedef struct {
     int64_t place, queue_offset, stored_ms;
     int32_t size, queue_id;
-    Span topic, properties;        /* these without the CRC of the whole, if it has one */
-    Span tags, keys, unique_id;    /* of size 0 when it has none */
+    Span topic, properties; /* these without the CRC of the whole, if it has one */
+    Names names;
 } Record;
+
+/* By what messages are found: hashes, and for each of them the place of the message. */
+typedef struct {
+    PyObject *hashes, *places;
+} Keys;
 
 /* A queue, as far as records of it were met. */
 typedef struct {
     Span topic;
     int32_t queue_id;
-    uint32_t prefix_hash; /* of "topic#", with which the keys of its messages begin */
+    uint32_t prefix_hash;
     int64_t next;
-    PyObject *numbers; /* borrowed of `runs` */
+    PyObject *numbers;
 } Group;
 
 typedef struct {
-    PyObject *queue_of, *runs, *hashes, *places;
+    PyObject *queue_of, *runs;
+    Keys keys;
     int has_keys, count;
     uint16_t slots[SLOTS]; /* one more than the group's number; 0: free */
     Group groups[GROUPS_MAX];
@@ -157,22 +169,21 @@ static int take_value(Span entry, const char *name, Py_ssize_t size, Span *value
 
 /* Find what a message is known by; of two entries with one name the later wins. 0: there is an entry without a
  * name, or one that counts and is empty or not ASCII: somebody else sees to those. */
-static int read_properties(Record *found)
+static int read_names(Span properties, Names *names)
 {
-    Span rest = found->properties;
-    found->tags = found->keys = found->unique_id = (Span){NULL, 0};
-    while (rest.size > 0) {
+    names->tags = names->keys = names->unique_id = (Span){NULL, 0};
+    for (Span rest = properties; rest.size > 0;) {
         const uint8_t *stop = memchr(rest.at, 2, (size_t)rest.size);
         Span entry = {rest.at, stop == NULL ? rest.size : stop - rest.at};
         if (entry.size > 0 && memchr(entry.at, 1, (size_t)entry.size) == NULL)
             return 0;
-        if (!take_value(entry, "TAGS\x01", 5, &found->tags) || !take_value(entry, "KEYS\x01", 5, &found->keys) ||
-            !take_value(entry, "UNIQ_KEY\x01", 9, &found->unique_id))
+        if (!take_value(entry, "TAGS\x01", 5, &names->tags) || !take_value(entry, "KEYS\x01", 5, &names->keys) ||
+            !take_value(entry, "UNIQ_KEY\x01", 9, &names->unique_id))
             return 0;
         Py_ssize_t taken = entry.size + (stop != NULL);
         rest = (Span){rest.at + taken, rest.size - taken};
     }
-    return is_ascii(found->topic);
+    return 1;
 }
 
 /* Java's String.hashCode of all so far and `text` behind it. */
@@ -181,6 +192,12 @@ static uint32_t java_hash(uint32_t so_far, Span text)
     for (Py_ssize_t i = 0; i < text.size; i++)
         so_far = 31 * so_far + text.at[i];
     return so_far;
+}
+
+/* The hash of "topic#", with which the keys of its messages begin. */
+static uint32_t prefix_hash_of(Span topic)
+{
+    return 31 * java_hash(0, topic) + '#';
 }
 
 /* ------------------------------------------------------------------------------------------------ its queue */
@@ -193,8 +210,8 @@ static uint32_t first_slot(const Record *found)
     return (mixed ^ mixed >> 15) & (SLOTS - 1);
 }
 
-/* Asks for the queue of a record: queue_of(topic, queue_id) -> (next offset, queue), or None. 1: there it is, its
- * place in `into`; 0: None; -1: an error. */
+/* Asks for the queue of a record: queue_of(topic, queue_id) -> (next offset, queue), or None. 1: there it is, and
+ * `into` has a list of its own; 0: None; -1: an error. */
 static int ask(Walk *walk, const Record *found, Group *into)
 {
     PyObject *answer = PyObject_CallFunction(walk->queue_of, "y#i", (const char *)found->topic.at, found->topic.size,
@@ -210,18 +227,17 @@ static int ask(Walk *walk, const Record *found, Group *into)
     if (PyTuple_Check(answer) && PyArg_ParseTuple(answer, "LO", &next, &queue)) {
         into->numbers = PyList_New(0);
         run = into->numbers == NULL ? NULL : PyTuple_Pack(2, queue, into->numbers);
-        Py_XDECREF(into->numbers);
     } else if (!PyErr_Occurred()) {
         PyErr_SetString(PyExc_TypeError, "queue_of(topic, queue_id) -> (next offset, queue) or None");
     }
     Py_DECREF(answer);
-    if (run == NULL || PyList_Append(walk->runs, run) < 0) {
-        Py_XDECREF(run);
-        return -1;
-    }
-    Py_DECREF(run);
-    into->next = next;
-    return 1;
+    int result = run == NULL || PyList_Append(walk->runs, run) < 0 ? -1 : 1;
+    Py_XDECREF(run);
+    if (result < 0)
+        Py_CLEAR(into->numbers);
+    else
+        into->next = next;
+    return result;
 }
 
 /* The group of a record; NULL, perhaps with an error: it is not known, or one too many. */
@@ -239,7 +255,7 @@ static Group *group_of(Walk *walk, const Record *found)
         return NULL;
     group->topic = found->topic;
     group->queue_id = found->queue_id;
-    group->prefix_hash = 31 * java_hash(0, found->topic) + '#';
+    group->prefix_hash = prefix_hash_of(found->topic);
     walk->slots[slot] = (uint16_t)++walk->count;
     return group;
 }
@@ -253,22 +269,23 @@ static int append_new(PyObject *list, PyObject *number)
     return result;
 }
 
-static int add_key(Walk *walk, uint32_t prefix_hash, Span key, PyObject *place)
+static int add_key(const Keys *into, uint32_t prefix_hash, Span key, PyObject *place)
 {
     uint32_t hash = java_hash(prefix_hash, key);
     if (hash >= 0x80000000u) /* without its sign; |-2**31| does not fit: 0, as in the original */
         hash = hash == 0x80000000u ? 0 : 0u - hash;
-    return append_new(walk->hashes, PyLong_FromUnsignedLong(hash)) < 0 ? -1 : PyList_Append(walk->places, place);
+    return append_new(into->hashes, PyLong_FromUnsignedLong(hash)) < 0 ? -1 : PyList_Append(into->places, place);
 }
 
-static int add_keys(Walk *walk, uint32_t prefix_hash, const Record *found, PyObject *place)
+/* The unique id first, then the keys, which stand with spaces between them. */
+static int add_keys(const Keys *into, uint32_t prefix_hash, const Names *names, PyObject *place)
 {
-    if (found->unique_id.size > 0 && add_key(walk, prefix_hash, found->unique_id, place) < 0)
+    if (names->unique_id.size > 0 && add_key(into, prefix_hash, names->unique_id, place) < 0)
         return -1;
-    for (Span rest = found->keys; rest.size > 0;) {
+    for (Span rest = names->keys; rest.size > 0;) {
         const uint8_t *stop = memchr(rest.at, ' ', (size_t)rest.size);
         Span key = {rest.at, stop == NULL ? rest.size : stop - rest.at};
-        if (key.size > 0 && add_key(walk, prefix_hash, key, place) < 0)
+        if (key.size > 0 && add_key(into, prefix_hash, key, place) < 0)
             return -1;
         Py_ssize_t taken = key.size + (stop != NULL);
         rest = (Span){rest.at + taken, rest.size - taken};
@@ -281,14 +298,14 @@ static int take(Walk *walk, Group *group, const Record *found)
     PyObject *place = PyLong_FromLongLong(found->place);
     if (place == NULL)
         return -1;
-    int32_t tag = (int32_t)java_hash(0, found->tags);
+    int32_t tag = (int32_t)java_hash(0, found->names.tags);
     int result = PyList_Append(group->numbers, place);
     if (result == 0)
         result = append_new(group->numbers, PyLong_FromLong(found->size));
     if (result == 0)
         result = append_new(group->numbers, PyLong_FromLong(tag));
     if (result == 0 && walk->has_keys)
-        result = add_keys(walk, group->prefix_hash, found, place);
+        result = add_keys(&walk->keys, group->prefix_hash, &found->names, place);
     Py_DECREF(place);
     group->next++;
     return result;
@@ -300,7 +317,8 @@ static int take_all(Walk *walk, const Py_buffer *data, Py_ssize_t *at, int64_t p
 {
     const uint8_t *bytes = data->buf;
     Record found;
-    while (read_record(bytes + *at, data->len - *at, place, &found) && read_properties(&found)) {
+    while (read_record(bytes + *at, data->len - *at, place, &found) && is_ascii(found.topic) &&
+           read_names(found.properties, &found.names)) {
         Group *group = group_of(walk, &found);
         if (group == NULL)
             return PyErr_Occurred() ? -1 : 0;
@@ -327,27 +345,28 @@ static Walk *begin(PyObject *queue_of, int has_keys)
     walk->count = 0;
     memset(walk->slots, 0, sizeof walk->slots);
     walk->runs = PyList_New(0);
-    walk->hashes = PyList_New(0);
-    walk->places = PyList_New(0);
+    walk->keys = (Keys){PyList_New(0), PyList_New(0)};
     return walk;
 }
 
 static void end(Walk *walk)
 {
+    for (int i = 0; i < walk->count; i++)
+        Py_DECREF(walk->groups[i].numbers);
     Py_XDECREF(walk->runs);
-    Py_XDECREF(walk->hashes);
-    Py_XDECREF(walk->places);
+    Py_XDECREF(walk->keys.hashes);
+    Py_XDECREF(walk->keys.places);
     PyMem_Free(walk);
 }
 
 static PyObject *walked(Walk *walk, const Py_buffer *data, Py_ssize_t at, int64_t place)
 {
     Record last = {.size = 0};
-    if (walk->runs == NULL || walk->hashes == NULL || walk->places == NULL ||
+    if (walk->runs == NULL || walk->keys.hashes == NULL || walk->keys.places == NULL ||
         take_all(walk, data, &at, place, &last) < 0)
         return NULL;
     return Py_BuildValue("n(LiL)OOO", at, (long long)last.place, (int)last.size, (long long)last.stored_ms,
-                         walk->runs, walk->hashes, walk->places);
+                         walk->runs, walk->keys.hashes, walk->keys.places);
 }
 
 /* walk(data, at, place, queue_of, has_keys) -> (stop, (place, size, store time), runs, hashes, places)
@@ -387,7 +406,53 @@ static PyObject *walk_method(PyObject *Py_UNUSED(module), PyObject *const *args,
     return result;
 }
 
+/* ------------------------------------------------------------------------------------------ keys by themselves */
+
+static Span span_of(PyObject *bytes)
+{
+    return (Span){(const uint8_t *)PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes)};
+}
+
+/* 1: its keys were added; 0: it is not a usual one; -1: an error. */
+static int add_keys_of(const Keys *into, PyObject *message)
+{
+    if (!PyTuple_Check(message) || PyTuple_GET_SIZE(message) != 4 || !PyBytes_Check(PyTuple_GET_ITEM(message, 0)) ||
+        !PyBytes_Check(PyTuple_GET_ITEM(message, 1)))
+        return 0;
+    Span topic = span_of(PyTuple_GET_ITEM(message, 0)), properties = span_of(PyTuple_GET_ITEM(message, 1));
+    Names names;
+    if (!is_ascii(topic) || !read_names(properties, &names))
+        return 0;
+    return add_keys(into, prefix_hash_of(topic), &names, PyTuple_GET_ITEM(message, 3)) < 0 ? -1 : 1;
+}
+
+/* add_keys(messages, at, hashes, places) -> the first message from `at` on that was left: the loop of
+ * KeyHashes.collect. A message is (topic, properties, where in these a unique id begins, place). */
+static PyObject *add_keys_method(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 4 || !PyList_Check(args[0]) || !PyList_Check(args[2]) || !PyList_Check(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "add_keys(messages: list, at, hashes: list, places: list)");
+        return NULL;
+    }
+    Keys into = {args[2], args[3]};
+    Py_ssize_t at = PyLong_AsSsize_t(args[1]);
+    if (at == -1 && PyErr_Occurred())
+        return NULL;
+    for (; at >= 0 && at < PyList_GET_SIZE(args[0]); at++) {
+        PyObject *message = PyList_GET_ITEM(args[0], at);
+        Py_INCREF(message);
+        int was_added = add_keys_of(&into, message);
+        Py_DECREF(message);
+        if (was_added < 0)
+            return NULL;
+        if (!was_added)
+            break;
+    }
+    return PyLong_FromSsize_t(at);
+}
+
 PyMethodDef records_methods[] = {
+    {"add_keys", (PyCFunction)(void (*)(void))add_keys_method, METH_FASTCALL, "By what messages are to be found."},
     {"walk", (PyCFunction)(void (*)(void))walk_method, METH_FASTCALL, "The usual records that follow each other."},
     {NULL, NULL, 0, NULL},
 };

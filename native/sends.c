@@ -270,8 +270,10 @@ static PyObject *look_at_sends(PyObject *Py_UNUSED(module), PyObject *const *arg
     looking.body_max = PyLong_AsSsize_t(args[6]);
     int result = looking.body_max == -1 && PyErr_Occurred() ? -1 : 1;
     for (Py_ssize_t at = 0; result > 0 && at < PyList_GET_SIZE(args[0]); at++) {
-        PyObject *frame = PyList_GET_ITEM(args[0], at);
-        PyObject *header = PyObject_GetAttr(frame, name_header), *body = PyObject_GetAttr(frame, name_body);
+        PyObject *frame = Py_NewRef(PyList_GET_ITEM(args[0], at)); /* whoever is asked may empty the list */
+        PyObject *header = PyObject_GetAttr(frame, name_header);
+        PyObject *body = header == NULL ? NULL : PyObject_GetAttr(frame, name_body);
+        Py_DECREF(frame);
         result = header == NULL || body == NULL ? -1 : look_at_one(&looking, header, body, args[1], args[2]);
         Py_XDECREF(header);
         Py_XDECREF(body);
@@ -303,11 +305,11 @@ static int usual_of(Usual *usual, PyObject *message)
     if (!PyTuple_Check(usual->key) || PyTuple_GET_SIZE(usual->key) != 2 || !PyBytes_Check(usual->body) ||
         !PyBytes_Check(usual->properties))
         goto wrong;
-    usual->queue_id = PyLong_AsLongLong(PyTuple_GET_ITEM(usual->key, 1));
-    usual->flag = PyLong_AsLongLong(PyTuple_GET_ITEM(message, 5));
-    usual->sys_flag = PyLong_AsLongLong(PyTuple_GET_ITEM(message, 6));
-    usual->born_ms = PyLong_AsLongLong(PyTuple_GET_ITEM(message, 7));
-    usual->reconsume_times = PyLong_AsLongLong(PyTuple_GET_ITEM(message, 8));
+    usual->queue_id = number_of(PyTuple_GET_ITEM(usual->key, 1));
+    usual->flag = number_of(PyTuple_GET_ITEM(message, 5));
+    usual->sys_flag = number_of(PyTuple_GET_ITEM(message, 6));
+    usual->born_ms = number_of(PyTuple_GET_ITEM(message, 7));
+    usual->reconsume_times = number_of(PyTuple_GET_ITEM(message, 8));
     usual->prepared_offset = 0;
     return PyErr_Occurred() ? -1 : 0;
 wrong:
@@ -323,7 +325,7 @@ static int fits_i32(int64_t value)
 /* Where records go, and what they have in common. */
 typedef struct {
     uint8_t *data;
-    Py_ssize_t used;
+    Py_ssize_t used, room;
     int64_t at, room_end, store_ms;
     PyObject *store_host;
 } Log;
@@ -337,8 +339,9 @@ static Py_ssize_t write_record(Log *log, const Usual *usual, PyObject *born_host
     size_t properties_size = (size_t)PyBytes_GET_SIZE(usual->properties);
     size_t size = 72 + born_size + store_size + body_size + topic_size + 2 + properties_size + CRC_PROPERTY_BYTES;
     if (properties_size + CRC_PROPERTY_BYTES > PROPERTIES_BYTES_MAX || size > INT32_MAX || topic_size > 128 ||
-        log->at + (int64_t)size > log->room_end || !fits_i32(usual->queue_id) || !fits_i32(usual->flag) ||
-        !fits_i32(usual->sys_flag) || !fits_i32(usual->reconsume_times))
+        (int64_t)size > log->room_end - log->at || size > (size_t)(log->room - log->used) ||
+        !fits_i32(usual->queue_id) || !fits_i32(usual->flag) || !fits_i32(usual->sys_flag) ||
+        !fits_i32(usual->reconsume_times))
         return 0;
     const uint8_t *body = (const uint8_t *)PyBytes_AS_STRING(usual->body);
     uint32_t host_bits = (born_size == 20 ? BORN_HOST_V6 : 0) | (store_size == 20 ? STORE_HOST_V6 : 0);
@@ -376,7 +379,7 @@ static Py_ssize_t write_record(Log *log, const Usual *usual, PyObject *born_host
 }
 
 /* What an index knows "topic#unique id" by, as key_hashes.py computes it; -1 when that is not for here. */
-static int64_t hash_of(PyObject *topic, PyObject *properties, Py_ssize_t id_at)
+static int64_t hash_of(PyObject *topic, PyObject *properties, int64_t id_at)
 {
     const uint8_t *text = (const uint8_t *)PyBytes_AS_STRING(topic);
     Py_ssize_t size = PyBytes_GET_SIZE(topic);
@@ -398,15 +401,18 @@ static int64_t hash_of(PyObject *topic, PyObject *properties, Py_ssize_t id_at)
     return hash < 0x80000000u ? hash : hash > 0x80000000u ? (int64_t)(0u - hash) : 0;
 }
 
-/* The key goes into hashes and places where it is a usual unique id, else the message into `keyed`. */
+/* The key goes into hashes and places where it is a usual unique id, else the message into `keyed`; and so do all
+ * that follow it, because an index has its keys in the order of the log. */
 static int note_keys(PyObject *hashes, PyObject *hash_places, PyObject *keyed, PyObject *queue, const Usual *usual,
                      PyObject *place)
 {
     PyObject *topic = PyObject_GetAttr(queue, name_topic_bytes);
-    Py_ssize_t id_at = topic == NULL ? -1 : PyLong_AsSsize_t(usual->id_at);
+    int64_t id_at = topic == NULL ? -1 : number_of(usual->id_at);
     int result = -1;
-    if (topic != NULL && PyBytes_Check(topic) && !(id_at == -1 && PyErr_Occurred())) {
-        int64_t hash = hash_of(topic, usual->properties, id_at);
+    if (topic != NULL && !PyBytes_Check(topic)) {
+        PyErr_SetString(PyExc_TypeError, "topic_bytes are bytes");
+    } else if (topic != NULL && !(id_at == -1 && PyErr_Occurred())) {
+        int64_t hash = PyList_GET_SIZE(keyed) ? -1 : hash_of(topic, usual->properties, id_at);
         if (hash >= 0)
             result = append_and_drop(hashes, PyLong_FromLongLong(hash)) < 0 ? -1 : PyList_Append(hash_places, place);
         else
@@ -416,8 +422,10 @@ static int note_keys(PyObject *hashes, PyObject *hash_places, PyObject *keyed, P
     return result;
 }
 
-/* Three numbers more in `queue.staged`; a queue with the first ones joins those that have some. */
-static int stage_entry(PyObject *queue, PyObject *staged_queues, PyObject *place, Py_ssize_t size, PyObject *tag)
+/* Three numbers more in `queue.staged`, and its next offset; neither when that fails, so that what is there can be
+ * taken back. A queue with the first ones joins those that have some. */
+static int stage_entry(PyObject *queue, PyObject *staged_queues, PyObject *place, PyObject *size, PyObject *tag,
+                       PyObject *next_offset)
 {
     PyObject *staged = PyObject_GetAttr(queue, name_staged);
     if (staged == NULL || !PyList_Check(staged)) {
@@ -426,13 +434,14 @@ static int stage_entry(PyObject *queue, PyObject *staged_queues, PyObject *place
             PyErr_SetString(PyExc_TypeError, "staged is a list");
         return -1;
     }
-    int result = PyList_GET_SIZE(staged) ? 0 : PyList_Append(staged_queues, queue);
-    if (result == 0)
-        result = PyList_Append(staged, place);
-    if (result == 0)
-        result = append_and_drop(staged, PyLong_FromSsize_t(size));
-    if (result == 0)
-        result = PyList_Append(staged, tag);
+    Py_ssize_t before = PyList_GET_SIZE(staged);
+    int result = before ? 0 : PyList_Append(staged_queues, queue);
+    if (result == 0 &&
+        (PyList_Append(staged, place) < 0 || PyList_Append(staged, size) < 0 || PyList_Append(staged, tag) < 0 ||
+         PyObject_SetAttr(queue, name_next_offset, next_offset) < 0)) {
+        PyList_SetSlice(staged, before, PY_SSIZE_T_MAX, NULL); /* to make a list shorter needs no memory */
+        result = -1;
+    }
     Py_DECREF(staged);
     return result;
 }
@@ -445,15 +454,17 @@ typedef struct {
 static int note_message(Known *known, PyObject *queue, const Usual *usual, int64_t at, Py_ssize_t size,
                         PyObject *offset, int64_t queue_offset)
 {
-    PyObject *place = PyLong_FromLongLong(at), *next = PyLong_FromLongLong(queue_offset + 1);
-    int result = place == NULL || next == NULL ? -1 : PyObject_SetAttr(queue, name_next_offset, next);
-    if (result == 0)
-        result = stage_entry(queue, known->staged_queues, place, size, usual->tag);
+    PyObject *place = PyLong_FromLongLong(at), *length = PyLong_FromSsize_t(size);
+    PyObject *next = PyLong_FromLongLong(queue_offset + 1);
+    int result = -1;
+    if (place != NULL && length != NULL && next != NULL)
+        result = stage_entry(queue, known->staged_queues, place, length, usual->tag, next);
     if (result == 0 && known->hashes != Py_None)
         result = note_keys(known->hashes, known->hash_places, known->keyed, queue, usual, place);
     if (result == 0)
         result = append_and_drop(known->places, PyTuple_Pack(2, place, offset));
     Py_XDECREF(place);
+    Py_XDECREF(length);
     Py_XDECREF(next);
     return result;
 }
@@ -466,10 +477,10 @@ static int append_one(Log *log, Known *known, PyObject *table, const Usual *usua
         return PyErr_Occurred() ? -1 : 0;
     Py_INCREF(queue);
     PyObject *topic_part = PyObject_GetAttr(queue, name_topic_part);
-    PyObject *offset = PyObject_GetAttr(queue, name_next_offset);
-    int64_t queue_offset = offset == NULL ? -1 : PyLong_AsLongLong(offset);
-    int result = topic_part == NULL || (queue_offset == -1 && PyErr_Occurred()) ? -1 : 0;
-    if (result == 0 && PyBytes_Check(topic_part) && PyBytes_GET_SIZE(topic_part)) {
+    PyObject *offset = topic_part == NULL ? NULL : PyObject_GetAttr(queue, name_next_offset);
+    int64_t queue_offset = offset == NULL ? -1 : number_of(offset);
+    int result = PyErr_Occurred() ? -1 : 0;
+    if (result == 0 && PyBytes_Check(topic_part) && PyBytes_GET_SIZE(topic_part) && queue_offset < INT64_MAX) {
         Py_ssize_t size = write_record(log, usual, born_host, topic_part, queue_offset);
         if (size) {
             result = note_message(known, queue, usual, log->at, size, offset, queue_offset) < 0 ? -1 : 1;
@@ -488,22 +499,23 @@ static int is_host(PyObject *host)
     return PyBytes_Check(host) && (PyBytes_GET_SIZE(host) == 8 || PyBytes_GET_SIZE(host) == 20);
 }
 
-/* As many bytes as the records of a run can have; -1 and an error. */
-static Py_ssize_t room_for(PyObject *run)
+/* As many bytes as the records of a run can have, but no more than `most`; -1 and an error, if it is none. */
+static Py_ssize_t room_for(PyObject *run, int64_t most)
 {
     Usual usual;
-    Py_ssize_t room = 0;
+    int64_t room = 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(run); i++) {
         if (usual_of(&usual, PyList_GET_ITEM(run, i)) < 0)
             return -1;
-        room += PyBytes_GET_SIZE(usual.body) + PyBytes_GET_SIZE(usual.properties) + RECORD_OVERHEAD_MAX;
+        int64_t size = PyBytes_GET_SIZE(usual.body) + PyBytes_GET_SIZE(usual.properties) + RECORD_OVERHEAD_MAX;
+        room = size > most - room ? most : room + size; /* lists are long, and bytes may be in them many times */
     }
-    return room;
+    return (Py_ssize_t)room;
 }
 
-/* What belongs to the message with that number, out of lists of one for each; 1, or 0 when they are at their end;
- * -1 and an error. */
-static int read_message(Usual *usual, PyObject **host, PyObject *run, PyObject *hosts, PyObject *prepared,
+/* What belongs to a message, out of lists with one for each; 1, or 0 when those end before its number; -1 and an
+ * error. */
+static int read_message(Usual *usual, PyObject **host, PyObject *message, PyObject *hosts, PyObject *prepared,
                         Py_ssize_t number)
 {
     if (number >= PyList_GET_SIZE(hosts) || (prepared != Py_None && number >= PyList_GET_SIZE(prepared)))
@@ -513,10 +525,10 @@ static int read_message(Usual *usual, PyObject **host, PyObject *run, PyObject *
         PyErr_SetString(PyExc_TypeError, "a packed host has 8 or 20 bytes");
         return -1;
     }
-    if (usual_of(usual, PyList_GET_ITEM(run, number)) < 0)
+    if (usual_of(usual, message) < 0)
         return -1;
     if (prepared != Py_None)
-        usual->prepared_offset = PyLong_AsLongLong(PyList_GET_ITEM(prepared, number));
+        usual->prepared_offset = number_of(PyList_GET_ITEM(prepared, number));
     return PyErr_Occurred() ? -1 : 1;
 }
 
@@ -534,20 +546,30 @@ static PyObject *append_sends(PyObject *Py_UNUSED(module), PyObject *const *args
     }
     PyObject *run = args[0];
     Known known = {args[8], args[9], args[10], args[11], args[12]};
-    Log log = {.at = PyLong_AsLongLong(args[5]), .room_end = PyLong_AsLongLong(args[6]),
-               .store_ms = PyLong_AsLongLong(args[7]), .store_host = args[3]};
-    Py_ssize_t room = PyErr_Occurred() ? -1 : room_for(run);
-    PyObject *data = room < 0 ? NULL : PyBytes_FromStringAndSize(NULL, room);
+    Log log = {.at = number_of(args[5]), .room_end = number_of(args[6]), .store_ms = number_of(args[7]),
+               .store_host = args[3]};
+    if (PyErr_Occurred())
+        return NULL;
+    if (log.at < 0 || log.room_end < 0) {
+        PyErr_SetString(PyExc_ValueError, "no place in a log");
+        return NULL;
+    }
+    log.room = room_for(run, Py_MAX(0, log.room_end - log.at));
+    PyObject *data = log.room < 0 ? NULL : PyBytes_FromStringAndSize(NULL, log.room);
     if (data == NULL)
         return NULL;
     log.data = (uint8_t *)PyBytes_AS_STRING(data);
     int result = 1;
     for (Py_ssize_t i = 0; result > 0 && i < PyList_GET_SIZE(run); i++) {
         Usual usual;
-        PyObject *host;
-        result = read_message(&usual, &host, run, args[1], args[2], i);
-        if (result > 0)
+        PyObject *host, *message = Py_NewRef(PyList_GET_ITEM(run, i)); /* whoever is told may empty the list */
+        result = read_message(&usual, &host, message, args[1], args[2], i);
+        if (result > 0) {
+            Py_INCREF(host);
             result = append_one(&log, &known, args[4], &usual, host);
+            Py_DECREF(host);
+        }
+        Py_DECREF(message);
     }
     if (result < 0) {
         Py_DECREF(data);
@@ -600,10 +622,10 @@ static PyObject *answer_of(PyObject *const parts[ANSWER_PARTS], Py_ssize_t parts
         PyErr_SetString(PyExc_TypeError, "not what was asked for, or no place");
         return NULL;
     }
-    int64_t queue_id = PyLong_AsLongLong(PyTuple_GET_ITEM(asked, 0));
-    int64_t opaque = PyLong_AsLongLong(PyTuple_GET_ITEM(asked, 2));
-    int64_t physical = PyLong_AsLongLong(PyTuple_GET_ITEM(place, 0));
-    int64_t queue_offset = PyLong_AsLongLong(PyTuple_GET_ITEM(place, 1));
+    int64_t queue_id = number_of(PyTuple_GET_ITEM(asked, 0));
+    int64_t opaque = number_of(PyTuple_GET_ITEM(asked, 2));
+    int64_t physical = number_of(PyTuple_GET_ITEM(place, 0));
+    int64_t queue_offset = number_of(PyTuple_GET_ITEM(place, 1));
     if (PyErr_Occurred())
         return NULL;
     PyObject *unique_id = PyTuple_GET_ITEM(asked, 1);

@@ -1,10 +1,12 @@
-"""What every test shares: Hypothesis that prints how to repeat a failure and does not race the clock, and a
-Spark whose Java starts quickly."""
+"""What every test shares: Hypothesis that prints how to repeat a failure and does not race the clock, a Spark
+whose Java starts quickly, and an order in which no process is left alone with the longest files."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A Java that lives for seconds spends more on its second compiler and its collector's threads than it gains
@@ -24,3 +26,16 @@ settings.register_profile(
     "explore", parent=settings.get_profile("kourou"), derandomize=False, max_examples=2000
 )
 settings.load_profile("kourou")
+
+_LONG = ("spark", "docs", "chaos")
+"""Folders with files that take minutes: they come first, so that the short ones fill up the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+
+    def place(item: pytest.Item) -> int:
+        folder = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
+        return _LONG.index(folder) if folder in _LONG else len(_LONG)
+
+    items.sort(key=place)

@@ -165,5 +165,9 @@ def free_pair(host: str = "127.0.0.1") -> int:
 
 
 def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("KOUROU_", "NAMESRV"))}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name == "KOUROU_NATIVE" or not name.startswith(("KOUROU_", "NAMESRV"))
+    }
     return {**clean, **(more or {})}

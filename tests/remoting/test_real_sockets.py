@@ -65,6 +65,21 @@ def test_two_thousand_pipelined_requests_are_all_answered(running: Running) -> N
     assert [(each.opaque, len(each.body)) for each in got] == [(n, n % 300) for n in range(2000)]
 
 
+def test_large_answers_of_one_tick_arrive_whole_and_in_order_at_a_slow_reader(running: Running) -> None:
+    with running.connect() as connected:
+        sizes = [20_000 + 7_001 * (number % 9) for number in range(60)]
+        bodies = [bytes([65 + number % 26]) * size for number, size in enumerate(sizes)]
+        sender = threading.Thread(
+            target=connected.sendall,
+            args=(b"".join(ask(ECHO, number, body) for number, body in enumerate(bodies)),),
+        )
+        sender.start()
+        time.sleep(0.05)  # let what is answered fill all buffers
+        got = replies(connected, len(bodies))
+        sender.join()
+    assert [(each.opaque, each.body) for each in got] == list(enumerate(bodies))
+
+
 def test_the_asyncio_client_keeps_thousands_in_flight_on_one_connection(
     running: Running, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:

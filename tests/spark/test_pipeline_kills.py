@@ -133,7 +133,7 @@ def test_whatever_is_killed_each_message_is_archived_once(spark: SparkSession, t
     with contextlib.ExitStack() as brokers:
         running = brokers.enter_context(broker_on(tmp_path, ports))
         make_topic(f"127.0.0.1:{ports[1]}", topic, QUEUES)
-        sent = send(name_server, topic, 0)
+        sent, unsure = send(name_server, topic, 0)
         archiver = Archiver(name_server, str(lake), topic, str(ROWS_A_BATCH))
         try:
             for victim in victims:
@@ -146,7 +146,8 @@ def test_whatever_is_killed_each_message_is_archived_once(spark: SparkSession, t
                 else:
                     running.kill()
                     running = brokers.enter_context(broker_on(tmp_path, ports))
-                sent = send(name_server, topic, sent)
+                sent, more = send(name_server, topic, sent)
+                unsure += more
             archiver.wait_for_commits(archiver.commits() + 1)
         finally:
             archiver.kill_all()
@@ -155,13 +156,16 @@ def test_whatever_is_killed_each_message_is_archived_once(spark: SparkSession, t
     assert audited.is_ok, f"seed {SEED}: {audited.report().tables[0].rows}"
     assert sum(queue.behind for queue in audited.queues) == 0
     counts = read_lake(spark, str(lake)).selectExpr("count(*)", "count(distinct body)").collect()[0]
-    assert tuple(counts) == (sent, sent), f"seed {SEED}"
-    assert sum(queue.read for queue in audited.queues) == sent
+    stored = sum(queue.read for queue in audited.queues)
+    assert tuple(counts) == (stored, sent), f"seed {SEED}"
+    assert sent <= stored <= sent + unsure, f"seed {SEED}: {unsure} were sent twice"
     print(f"seed {SEED}: {KILLS} kills, {archiver.commits()} commits, {sent} messages, each there once")
 
 
-def send(name_server: str, topic: str, start: int) -> int:
-    """So many more messages, each different; returns how many there are."""
+def send(name_server: str, topic: str, start: int) -> tuple[int, int]:
+    """So many more messages, each different; returns how many there are, and how many may be there twice: a
+    broker that has only just started may store what its sender gave up waiting for."""
+    unsure = 0
     bodies = (b"%d" % number for number in range(start, start + MORE))
     with kourou.Producer("shooting", name_server, retries=0) as producer:
         for number in range(QUEUES):
@@ -172,8 +176,10 @@ def send(name_server: str, topic: str, start: int) -> int:
                     queue = next(each for each in producer.queues(topic) if each.queue_id == number)
                     producer.send_all(batch, queue=queue)
                     break
-                except (kourou.Unreachable, kourou.NotFound):  # just started: it registers in a moment
+                except (kourou.Unreachable, kourou.NotFound) as error:  # it registers in a moment
+                    if isinstance(error, kourou.TimedOut | kourou.ConnectionLost):
+                        unsure += len(batch)
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(0.1)
-    return start + MORE
+    return start + MORE, unsure

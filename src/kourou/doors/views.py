@@ -13,7 +13,7 @@ and we have no use for the position that this moves). What is seen must be used 
 of the loop: a file cut off in between still ends the process, which cannot be helped in Python.
 
 What is mapped counts as shared memory of the process (RssFile): the page cache seen a second time, not memory
-taken from others. It is never more than `WINDOWS_MAX` windows: 288 MiB.
+taken from others. It is never more than `WINDOWS_MAX` windows: 576 MiB.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final
 
 WINDOW_BYTES: Final = 64 << 20
 OVERLAP_BYTES: Final = 8 << 20
-WINDOWS_MAX: Final = 4
+WINDOWS_MAX: Final = 8
 CHUNK_BYTES: Final = 1 << 20
 VIEWS_UNTIL_ASKED_AGAIN: Final = 1024
 """A page just seen is the last to be taken away, so it is asked for now and then only: 3.5 us each time."""

@@ -6,6 +6,8 @@ Records leave as they lie in the log, and three ways lead to the same answer:
     in sight   each record as a slice of one view of the log (`File.view`): the last messages of a queue,
                and large ones; one slice where they lie side by side
     plain      each run of neighbours read by itself: what lies far behind or apart, and beside damage
+
+With the native loops a usual pull is answered before it comes here (`Replies`), with the same.
 """
 
 from __future__ import annotations
@@ -75,12 +77,12 @@ class Reader:
     def __init__(
         self, config: StoreConfig, log: CommitLog, in_memory_bytes: int, tags_may_be_elsewhere: bool
     ) -> None:
-        self._config = config
-        self._tags_may_be_elsewhere = tags_may_be_elsewhere
+        self.config = config
+        self.tags_may_be_elsewhere = tags_may_be_elsewhere
         self._log = log
-        self._ahead = RecordsAhead(log, in_memory_bytes, tags_may_be_elsewhere)
-        self.mender = Mender(config, log, self._ahead, tags_may_be_elsewhere)
-        self._in_memory_bytes = in_memory_bytes
+        self.ahead = RecordsAhead(log, in_memory_bytes, tags_may_be_elsewhere)
+        self.mender = Mender(config, log, self.ahead, tags_may_be_elsewhere)
+        self.in_memory_bytes = in_memory_bytes
 
     def read(
         self,
@@ -106,10 +108,10 @@ class Reader:
         is_all = wanted is None and accepts is None
         in_bulk = in_bulk and is_all
         count_max = max(
-            1, min(count_max, BULK_ENTRIES_MAX if in_bulk else self._config.pull_messages_in_memory_max)
+            1, min(count_max, BULK_ENTRIES_MAX if in_bulk else self.config.pull_messages_in_memory_max)
         )
         if queue_offset < queue.old_end:
-            count = max(count_max, 0 if is_all else self._config.scan_entries_max)
+            count = max(count_max, 0 if is_all else self.config.scan_entries_max)
             queue_offset = self.mender.look(queue, queue_offset, count)
             if queue_offset >= most:
                 return ReadResult(ReadStatus.MESSAGE_WAS_REMOVING, most, least, most, [])
@@ -131,13 +133,13 @@ class Reader:
     ) -> ReadResult | None:
         """Out of what was gathered, block by block; None when a block of it was not: 4 us for 32 messages,
         where seeing each takes 12; bench: pull."""
-        config, gathered = self._config, self._ahead.stretch
+        config, gathered = self.config, self.ahead.stretch
         block_entries = BLOCK_ENTRIES if wanted is None and accepts is None else FILTERED_BLOCK_ENTRIES
         number, within = divmod(queue_offset, block_entries)
         stretch = gathered(queue, number, wanted, accepts)
         if stretch is None or stretch.log_start < self._log.start:
             return None
-        if self._log.end - stretch.place(within) > self._in_memory_bytes:
+        if self._log.end - stretch.place(within) > self.in_memory_bytes:
             return None
         bytes_max = min(bytes_max, config.pull_bytes_in_memory_max)
         scan_end = queue_offset + max(config.scan_entries_max, count_max)
@@ -193,13 +195,13 @@ class Reader:
     def _read_all(
         self, queue: ConsumeQueue, queue_offset: int, count_max: int, bytes_max: int, *, in_bulk: bool = False
     ) -> ReadResult:
-        count = count_max if in_bulk else max(1, min(count_max, self._config.pull_messages_in_memory_max))
+        count = count_max if in_bulk else max(1, min(count_max, self.config.pull_messages_in_memory_max))
         entries = queue.entries(queue_offset, count + 1)  # one more shows a mere copy
         places, sizes = places_and_sizes(entries)
         if not places:
             return self._nothing_there(queue, queue_offset)
         if in_bulk:
-            is_behind = self._log.end - places[0] > self._in_memory_bytes
+            is_behind = self._log.end - places[0] > self.in_memory_bytes
             in_view = bisect_right(places, places[0] + _VIEW_BYTES_MAX - max(sizes))
             count = max(1, min(count, len(places), in_view))
         else:
@@ -216,8 +218,8 @@ class Reader:
 
     def _limits(self, physical: int, count_max: int, bytes_max: int) -> tuple[int, int, bool]:
         """How many messages and bytes to give at most from this place on, and whether it is far behind."""
-        config = self._config
-        is_behind = self._log.end - physical > self._in_memory_bytes
+        config = self.config
+        is_behind = self._log.end - physical > self.in_memory_bytes
         if is_behind:
             count, size = config.pull_messages_on_disk_max, config.pull_bytes_on_disk_max
         else:
@@ -295,15 +297,13 @@ class Reader:
         sizes: list[int] = []
         total, is_behind, next_offset = 0, False, queue_offset
         sight: _Sight | None = None
-        for first, entries in self._blocks(
-            queue, queue_offset, max(self._config.scan_entries_max, count_max)
-        ):
+        for first, entries in self._blocks(queue, queue_offset, max(self.config.scan_entries_max, count_max)):
             if sight is None:
                 count_max, bytes_max, is_behind = self._limits(entries.places[0], count_max, bytes_max)
                 sight = _Sight(self._log, is_behind)
             candidates: Iterable[int] = range(len(entries.places))
             if wanted is not None:
-                candidates = matching(entries.tags, wanted, self._tags_may_be_elsewhere)
+                candidates = matching(entries.tags, wanted, self.tags_may_be_elsewhere)
             for index in candidates:
                 place, size = entries.places[index], entries.sizes[index]
                 if accepts is not None and not accepts((sight.record(place, size),))[0]:

@@ -462,14 +462,37 @@ class Store:
         cannot be taken: `append` knows what to do with that one.
         """
         commit_log, dispatcher = self._log, self._dispatcher
-        start = at = commit_log.reserved
+        start = commit_log.reserved
         places: list[tuple[int, int]] = []
         if self._is_blocked:
-            return AppendedRun(places, start, at)
-        queue_of, room_end, staged_queues = self._queues.table.get, commit_log.room_end, dispatcher.staged
+            return AppendedRun(places, start, start)
+        lay_out = self._lay_out_plainly if native is None else self._lay_out_natively
+        try:
+            data, end = lay_out(run, born_hosts, store_host, prepared_offsets, places)
+        except BaseException:  # out of memory, say: no entry may lead to where others will have their places
+            dispatcher.take_back(start)
+            raise
+        if places:
+            commit_log.stage_all(data, end)
+            self._last_start = places[-1][0]
+            if not self._is_scheduled:
+                self._schedule()
+        return AppendedRun(places, start, end)
+
+    def _lay_out_plainly(
+        self,
+        run: Iterable[Usual],
+        born_hosts: Iterable[bytes],
+        store_host: bytes,
+        prepared_offsets: Iterable[int],
+        places: list[tuple[int, int]],
+    ) -> tuple[list[bytes], int]:
+        """The records of a run, and where they end. Their entries and keys are staged, into `places` goes
+        where they have theirs."""
+        at, room_end = self._log.reserved, self._log.room_end
+        dispatcher = self._dispatcher
+        queue_of, staged_queues = self._queues.table.get, dispatcher.staged
         store_ms = self._tick_ms or self._now_ms()
-        if native is not None:
-            return self._append_natively(list(run), born_hosts, store_host, prepared_offsets, store_ms)
         last_host, shape = b"", records.host_shape(store_host, store_host)
         data: list[bytes] = []
         keyed: list[Keyed] = []
@@ -501,50 +524,39 @@ class Store:
             size = len(record)
             if at + size > room_end:
                 break
-            queue.next_offset = queue_offset + 1
             if not queue.staged:
                 staged_queues.append(queue)
             queue.staged += (at, size, tag)
+            queue.next_offset = queue_offset + 1
             keyed.append((queue.topic_bytes, properties, id_at, at))
             data.append(record)
             places.append((at, queue_offset))
             at += size
-        if places:
-            commit_log.stage_all(data, at)
-            self._index.collect(keyed, dispatcher.keys)
-            self._last_start = places[-1][0]
-            if not self._is_scheduled:
-                self._schedule()
-        return AppendedRun(places, start, at)
+        self._index.collect(keyed, dispatcher.keys)
+        return data, at
 
-    def _append_natively(
+    def _lay_out_natively(
         self,
-        run: list[Usual],
+        run: Iterable[Usual],
         born_hosts: Iterable[bytes],
         store_host: bytes,
         prepared_offsets: Iterable[int],
-        store_ms: int,
-    ) -> AppendedRun:
+        places: list[tuple[int, int]],
+    ) -> tuple[list[bytes], int]:
         assert native is not None
-        commit_log, dispatcher, keys = self._log, self._dispatcher, self._dispatcher.keys
-        start = commit_log.reserved
-        places: list[tuple[int, int]] = []
+        messages, keys = list(run), self._dispatcher.keys
         keyed: list[Keyed] = []
         is_prepared = prepared_offsets is not _NOT_PREPARED
-        prepared = list(islice(prepared_offsets, len(run))) if is_prepared else None
+        prepared = list(islice(prepared_offsets, len(messages))) if is_prepared else None
         data, end = native.append_sends(
-            *(run, list(islice(born_hosts, len(run))), prepared, store_host, self._queues.table),
-            *(start, commit_log.room_end, store_ms, places, dispatcher.staged),
+            *(messages, list(islice(born_hosts, len(messages))), prepared, store_host, self._queues.table),
+            *(self._log.reserved, self._log.room_end, self._tick_ms or self._now_ms()),
+            *(places, self._dispatcher.staged),
             *(keys.hashes if self.config.index_enabled else None, keys.places, keyed),
         )
-        if places:
-            commit_log.stage_all([data], end)
-            if keyed:
-                self._index.collect(keyed, keys)
-            self._last_start = places[-1][0]
-            if not self._is_scheduled:
-                self._schedule()
-        return AppendedRun(places, start, end)
+        if keyed:
+            self._index.collect(keyed, keys)
+        return [data], end
 
     def append_usual_batch(
         self, run: Sequence[Usual], born_host: bytes, store_host: bytes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from typing import Any
 from unittest import mock
@@ -13,17 +14,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import hatch_build
 from kourou.broker.handlers import send_run
 from kourou.broker.handlers.send_run import RUN_KEY, SendRunHandler
+from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import MQError
 from kourou.native import native
 from kourou.protocol import record as records
+from kourou.protocol.command import decode
 from kourou.protocol.frame import Frame, FrameReader, join, split_plainly
 from kourou.remoting.answer import total_plainly
 from kourou.remoting.connection import run_end_plainly
 from kourou.store.index_file import entries_plainly
 from kourou.store.key_hashes import KeyHashes, Keys
 from tests.unit.broker.broker_world import BrokerWorld
+from tests.unit.native.compilers import COMPILER, HEADERS, needs_compiler
+from tests.unit.store.folder import BORN, HERE, Later, bodies_of, fill, read_all, store_on
 
 pytestmark = pytest.mark.skipif(
     native is None,
@@ -131,6 +137,8 @@ def test_headers_as_clients_write_them_are_taken(handler: SendRunHandler) -> Non
         java_header(f="4294967296"),
         java_header(g="9223372036854775808"),
         java_header(i="WAIT\\u0001false"),
+        java_header(z="\\x"),
+        java_header(o="\\ud800"),
         java_header(i="\\u4e2d"),
         java_header(i="\\x"),
         java_header(i="\\u00"),
@@ -254,7 +262,151 @@ def test_records_and_all_that_is_noted_of_them_are_the_same(
     assert {key: queue.staged for key, queue in table.items() if queue.staged} == staged
     assert staged_queues == [table[key] for key in staged]
     assert {key: queue.next_offset for key, queue in table.items()} == offsets
-    assert sorted(zip(*keys, strict=True)) == sorted(zip(*expected_keys, strict=True))
+    assert keys == expected_keys
+
+
+USUAL = (("orders", 0), b"body", f"UNIQ_KEY\x01{ID}1\x02".encode(), 9, 97, 0, 0, 1700000000000, 0)
+
+
+def appended(run: list[Any], queue: object, hosts: list[bytes]) -> tuple[bytes, list[Any]]:
+    """The records, and their places."""
+    assert native is not None
+    places: list[Any] = []
+    table, keys = {("orders", 0): queue}, Keys([], [])
+    data, _ = native.append_sends(
+        *(run, hosts, None, HOST_V4, table, 0, 1 << 30, 1700000000000, places, [], *keys, [])
+    )
+    return data, places
+
+
+def test_keys_are_noted_in_the_order_of_the_log() -> None:
+    assert native is not None
+    with_keys = (*USUAL[:2], b"KEYS\x01a b\x02" + USUAL[2], 0, *USUAL[4:])
+    run, table = [USUAL, with_keys, USUAL, with_keys], {("orders", 0): Queue("orders")}
+    noted, plain = Keys([], []), Keys([], [])
+    keyed: list[Any] = []
+    places: list[tuple[int, int]] = []
+    native.append_sends(*(run, [HOST_V4] * 4, None, HOST_V4, table, 0, 1 << 30, 0, places, [], *noted, keyed))
+    KeyHashes().collect(keyed, noted)
+    messages = zip(run, places, strict=True)
+    KeyHashes().collect([(b"orders", each[2], each[3], place) for each, (place, _) in messages], plain)
+    assert noted == plain
+    assert len(plain.places) == 8
+
+
+class Meddling(Queue):
+    """Does something when it is told of the first message."""
+
+    def __init__(self, meddle: Callable[[], None]) -> None:
+        super().__init__("orders")
+        self.meddle = meddle
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "next_offset" and "meddle" in self.__dict__:
+            self.meddle()
+        super().__setattr__(name, value)
+
+
+def test_a_message_that_grows_while_the_run_is_appended_does_not_leave_its_room() -> None:
+    run: list[Any] = [USUAL, USUAL]
+
+    def grow() -> None:
+        run[1] = (USUAL[0], bytes(1 << 20), *USUAL[2:])
+
+    data, places = appended(run, Meddling(grow), [HOST_V4] * 2)
+    assert len(places) == 1
+    assert len(data) == records.Record(data).size
+
+
+def test_a_run_that_is_emptied_while_it_is_appended_ends_there() -> None:
+    run: list[Any] = [(*USUAL[:2], bytes(bytearray(USUAL[2])), *USUAL[3:]) for _ in range(2)]
+    hosts = [bytes(bytearray(HOST_V4)) for _ in range(2)]
+
+    def empty() -> None:
+        run.clear()
+        hosts.clear()
+
+    data, places = appended(run, Meddling(empty), hosts)
+    assert len(places) == 1
+    assert records.check(data, 0, len(data)).verdict is records.Verdict.OK
+
+
+class Index:
+    """A number to some, and none to a run."""
+
+    def __index__(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize("place", range(4, 9))
+def test_nobody_is_asked_for_a_number(place: int) -> None:
+    message = (*USUAL[:place], Index(), *USUAL[place + 1 :])
+    queue = Queue("orders")
+    if place == 4:  # the tag is handed on as it is
+        assert len(appended([message], queue, [HOST_V4])[1]) == 1
+    else:
+        with pytest.raises(TypeError, match="an int is needed, not Index"):
+            appended([message], queue, [HOST_V4])
+        assert (queue.next_offset, queue.staged) == (5, [])
+
+
+def test_a_topic_that_is_no_bytes_is_an_error_as_any_other() -> None:
+    queue = Queue("orders")
+    queue.topic_bytes = "orders"  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="topic_bytes are bytes"):
+        appended([USUAL], queue, [HOST_V4])
+
+
+def test_places_that_no_log_has_are_refused() -> None:
+    assert native is not None
+    for at, room_end in ((-1, 1 << 30), (0, -1), (-(1 << 63), (1 << 63) - 1)):
+        with pytest.raises(ValueError, match="no place in a log"):
+            native.append_sends(
+                *([], [], None, HOST_V4, {}, at, room_end, 1700000000000, [], [], None, [], [])
+            )
+    place = (1 << 63) - 300
+    table = {("orders", 0): Queue("orders")}
+    for room_end in (place, (1 << 63) - 1):
+        data, end = native.append_sends(
+            *([USUAL] * 3, [HOST_V4] * 3, None, HOST_V4, table, place, room_end, 0, [], [], None, [], [])
+        )
+        assert end == place + len(data) <= room_end
+
+
+@pytest.mark.parametrize("module", [native, None], ids=["native", "plain"])
+def test_a_run_that_fails_in_the_middle_leaves_nothing_behind(module: object) -> None:
+    tick = Later()
+    files = SimulatedFiles()
+    store = store_on(files, defer=tick.defer)
+    fill(store, 2)
+    tick.run()
+    fill(store, 1, start=2)
+    usual = [(("T", 0), b"T-0-%d" % number, *USUAL[2:]) for number in range(3, 6)]
+    with mock.patch("kourou.store.store.native", module):
+        with pytest.raises((TypeError, KeyError)):
+            store.append_run(usual, [BORN, BORN, b"no host"], HERE)
+        assert store.append_run(usual[:2], [BORN, BORN], HERE).places[0][1] == 3
+    tick.run()
+    fill(store, 1, start=5)
+    tick.run()
+    assert bodies_of(store) == [b"T-0-%d" % number for number in range(6)]
+    assert [record.queue_offset for record in read_all(store)] == list(range(6))
+    assert len(store.find("T", f"{ID}1", 64)) == 2
+    store.close()
+
+
+@pytest.mark.parametrize("region", ["DefaultRegion", "50%", "%d%b%%016X", 'a"b\\', "\u00e9"])
+def test_any_region_is_answered_with(region: str) -> None:
+    with closing(BrokerWorld()) as world:
+        world.start(region=region)
+        world.make_topic("orders")
+        handler = world.broker._servers[0]._board.run_handlers[RUN_KEY]
+        asked, places = [(1, b"A1", 7)], [(1 << 40, 5)]
+        made = handler._accepting(asked, places)  # type: ignore[attr-defined]
+        with mock.patch.object(send_run, "native", None):
+            assert handler._accepting(asked, places) == made  # type: ignore[attr-defined]
+        reply = decode(FrameReader().feed(made[0])[0])
+        assert reply.fields["MSG_REGION"] == region
 
 
 @given(
@@ -316,6 +468,45 @@ def test_index_entries_are_the_same(each: list[tuple[int, int]], slots: int) -> 
         hashes, places = [pair[0] for pair in each], [pair[1] for pair in each]
         results.append((make(hashes, places, 3, 77, slots, 3, pages, load), pages))
     assert results[0] == results[1]
+
+
+def test_a_page_may_lie_anywhere() -> None:
+    assert native is not None
+    page = memoryview(bytearray(33))[1:].cast("i")
+    assert native.index_entries([5, 13], [1, 2], 3, 0, 8, 3, [page], print)[1] == [0, 3]
+    assert page.tolist() == [0, 0, 0, 0, 0, 4, 0, 0]
+
+
+def test_keys_that_are_taken_away_while_they_are_put_in_are_missed() -> None:
+    assert native is not None
+    hashes, places = [1, 2, 3], [10, 20, 30]
+
+    def load(number: int) -> array[int]:
+        places.clear()
+        return array("i", [0] * 8)
+
+    with pytest.raises(RuntimeError, match="taken away"):
+        native.index_entries(hashes, places, 3, 0, 8, 3, [None], load)
+
+
+def test_more_entries_than_a_file_can_count_are_refused() -> None:
+    assert native is not None
+    with pytest.raises(ValueError, match="no such index file"):
+        native.index_entries([1], [1], (1 << 31) - 1, 0, 8, 3, [array("i", [0] * 8)], print)
+
+
+@needs_compiler
+def test_a_big_endian_machine_swaps_nothing() -> None:
+    assert COMPILER is not None
+    for order, swaps in (("BIG", False), ("LITTLE", True)):
+        flags = ["-E", "-U__BYTE_ORDER__", f"-D__BYTE_ORDER__=__ORDER_{order}_ENDIAN__"]
+        include = f"-I{HEADERS.parent}"
+        source = hatch_build.ROOT / "native" / "kourou.h"
+        done = subprocess.run(
+            [COMPILER, *flags, include, str(source)], check=True, capture_output=True, text=True
+        )
+        ours = done.stdout.rpartition("put_u16")[2]
+        assert ("return __builtin_bswap64" in ours) == swaps
 
 
 @pytest.mark.parametrize(

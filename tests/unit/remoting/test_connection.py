@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from kourou.doors.chance import Chance
+from kourou.doors.simulated_network import SimulatedTransport
 from kourou.errors import Busy, ConfigError, ConnectionLost, TimedOut
 from kourou.protocol.command import FLAG_ONE_WAY, FLAG_REPLY, Command, reply_frame, reply_template
 from kourou.protocol.frame import join
@@ -24,6 +25,33 @@ async def test_a_reply_carries_the_number_and_the_encoding_of_its_request() -> N
         (7, 0, b"one", True),
         (-5, 1, b"two", True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "written"),
+    [
+        ((bytes(30_000),), [30_000, 30_000]),
+        ((bytes(3), bytes(30_000)), [60_006]),
+        ((memoryview(bytes(30_000)),), [60_000]),  # not to be kept until the peer reads
+    ],
+)
+@on_a_loop
+async def test_large_answers_are_written_as_they_are_and_others_joined(
+    parts: tuple[bytes | memoryview, ...], written: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer_twice(request: Command, answer: Answer) -> None:
+        for _ in range(2):
+            answer.connection.send_parts(parts, sum(map(len, parts)))
+
+    world = World()
+    await world.serve({ECHO: answer_twice})
+    peer = await world.peer()
+    monkeypatch.setattr(SimulatedTransport, "writelines", lambda self, many: [*map(self.write, many)])
+    peer.transport.write(ask(ECHO, 1).encode())
+    await turns()
+    accepted = peer.transport.peer
+    assert accepted is not None
+    assert [len(each) for each in accepted.written] == written
 
 
 @on_a_loop

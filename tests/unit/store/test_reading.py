@@ -289,7 +289,7 @@ def test_records_gathered_ahead_are_the_records_read(
         for number, arguments in enumerate([*reads, *reads]):
             gathered = outcome(store.read("T", 0, *arguments))
             with patch.context() as inner:
-                inner.setattr(store._reader._ahead, "stretch", lambda *_: None)
+                inner.setattr(store._reader.ahead, "stretch", lambda *_: None)
                 assert outcome(store.read("T", 0, *arguments)) == gathered
             if number == 3 and is_first_segment_gone and len(store._log.segments.bases) > 1:
                 store._log.segments.forget(store._log.segments.bases[0])

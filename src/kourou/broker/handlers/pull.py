@@ -13,7 +13,7 @@ import msgspec
 
 from kourou.broker import filters
 from kourou.broker.config import BrokerConfig
-from kourou.broker.filters import EVERYTHING, Filter
+from kourou.broker.filters import EVERYTHING, TAG, Filter
 from kourou.broker.groups import Groups
 from kourou.broker.long_poll import LongPoll, Waiting
 from kourou.broker.members import Members
@@ -125,11 +125,12 @@ class PullHandler:
     def suggested(self, group_name: str, is_behind: bool) -> int:
         """Which broker of the set to ask the next time: who is far behind does not disturb the master. Where
         there is no other, nobody is sent to one."""
-        standing = self._standing
         group = self._groups.get(group_name) if self._config.slave_read else None
-        if group is None or not (standing.has_slaves or standing.is_slave):
+        if group is None:
             return 0
-        return group.which_broker_when_consume_slowly if is_behind else group.broker_id
+        broker_id = group.which_broker_when_consume_slowly if is_behind else group.broker_id
+        standing = self._standing
+        return broker_id if broker_id and (standing.has_slaves or standing.is_slave) else 0
 
     def _send_to_master(self, request: Command, answer: Answer, header: PullMessage, why: str) -> None:
         """Whoever asks is to ask the master, at once and for the same."""
@@ -154,6 +155,26 @@ class PullHandler:
             self._park(request, answer, header, wanted)
         else:
             self._send_to_master(request, answer, header, f"{result.status.name} on a slave")
+
+    def usual(self, header: PullMessage) -> Filter | None:
+        """As `wanted`, asked in one go, for a group that is sent to no slave: 0.6 us instead of 1.3; bench:
+        pull. None when there may be more to say: then ask `wanted`, `suggested` and `may_read_here`."""
+        config = self._config
+        group, topic = self._groups.get(header.consumer_group), self._topics.get(header.topic)
+        if (
+            group is None
+            or topic is None
+            or not config.slave_read
+            or group.broker_id
+            or not group.consume_enable
+            or not config.permission & topic.perm & PERM_READ
+            or not 0 <= header.queue_id < topic.read_queue_nums
+            or self._groups.is_forbidden(header.consumer_group, header.topic)
+        ):
+            return None
+        if header.sys_flag & OWN_SUBSCRIPTION and header.expression_type == TAG:
+            return filters.make_filter(TAG, header.subscription)
+        return self._wanted(header, group)
 
     def wanted(self, header: PullMessage) -> Filter:
         """Which messages to send. Raises Refused when this group may not read there."""

@@ -14,7 +14,7 @@ from kourou.protocol.command import BINARY, FLAG_ONE_WAY, Command, request
 from kourou.protocol.headers import PullMessage
 from kourou.protocol.record import decode_all
 from kourou.remoting.connection import Connection
-from kourou.store import ahead, reading
+from kourou.store import ahead, reading, replies
 from tests.unit.broker.broker_world import BrokerWorld, Peer, pull, send
 
 TOPIC = "orders"
@@ -96,9 +96,14 @@ def described(reply: Command) -> tuple[object, ...]:
 
 
 @settings(max_examples=25)
-@given(st.lists(st.one_of(usual, by_sql, unusual), min_size=1, max_size=10), st.booleans())
-def test_a_run_ends_as_its_pulls_one_by_one_would(pulls: list[PullMessage], reset: bool) -> None:
+@given(st.lists(st.one_of(usual, by_sql, unusual), min_size=1, max_size=10), st.booleans(), st.booleans())
+def test_a_run_ends_as_its_pulls_one_by_one_would(
+    pulls: list[PullMessage], reset: bool, is_native: bool
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ahead, "ENTRIES_TOGETHER", 4)
+        if not is_native:
+            patch.setattr(replies, "_pull_reply", None)
         for module in (ahead, reading):  # as if there were far more messages
             patch.setattr(module, "BLOCK_ENTRIES", 2)
             patch.setattr(module, "FILTERED_BLOCK_ENTRIES", 3)
