@@ -41,6 +41,7 @@ RETRY_SECONDS: Final = 0.3
 REFUSED_RETRY_SECONDS: Final = 2.0
 GREETING_SECONDS: Final = 1.0
 OUR_REPORT_SECONDS: Final = 1.0
+PART_REPORT_SECONDS: Final = 0.005
 OUR_SILENCE_SECONDS_MAX: Final = 6.0
 LOOK_SECONDS: Final = 0.5
 
@@ -386,6 +387,7 @@ class Line(asyncio.Protocol):
         self._clock = clock
         self._transport: asyncio.Transport | None = None
         self._timers: list[Timer] = []
+        self._report_timer: Timer | None = None
         self._words = stream.WordsReader()
         self._frames: stream.FrameReader | None = None
         self._said: SlaveHello | None = None
@@ -429,6 +431,9 @@ class Line(asyncio.Protocol):
         for timer in self._timers:
             timer.cancel()
         self._timers = []
+        if self._report_timer is not None:
+            self._report_timer.cancel()
+            self._report_timer = None
 
     def greet(self) -> None:
         """Ask whether the master is one of ours."""
@@ -564,8 +569,11 @@ class Line(asyncio.Protocol):
             self._replica.take(chunks[0] if len(chunks) == 1 else b"".join(chunks))
         if self._visible >= 0:
             self._replica.show(self._visible)
-        if chunks:
+        if chunks and not self._frames.is_in_a_frame:
             self.report()
+        elif chunks and self._report_timer is None and not self.is_lost:
+            # A frame of a megabyte comes in many pieces: a report of each costs as much as to write it.
+            self._report_timer = self._clock.later(PART_REPORT_SECONDS, self._report_part)
 
     def _began(self, place: int, size: int, term: int = 0, visible: int = -1) -> None:
         if self.hello is not None:
@@ -602,6 +610,10 @@ class Line(asyncio.Protocol):
             )
         follower.begin_at(place)
         self._expected = place
+
+    def _report_part(self) -> None:
+        self._report_timer = None
+        self.report()
 
     def report(self, *, anyway: bool = False) -> None:
         """Tell the master how far this log reaches, if that is news."""

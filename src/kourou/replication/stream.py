@@ -103,6 +103,11 @@ class FrameReader:
         self._kept = b""  # of a header
         self._left = 0  # of a frame's bytes
 
+    @property
+    def is_in_a_frame(self) -> bool:
+        """Whether more bytes of the last frame are to come."""
+        return self._left > 0
+
     def feed(self, data: bytes) -> list[bytes]:
         """Bytes of the log, in order. Raises ProtocolError on an impossible size."""
         if self._kept:

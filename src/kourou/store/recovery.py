@@ -17,19 +17,28 @@ names; else the first byte there is. A queue that turns out to lack entries send
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
 from kourou.doors.failpoints import reached
 from kourou.errors import Corrupt, ProtocolError
+from kourou.native import native
 from kourou.protocol import record as records
 from kourou.protocol.checksum import crc32
+from kourou.protocol.names import SCHEDULE_TOPIC
 from kourou.protocol.record import Record, Verdict
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.commit_log import RECORD_OVERHEAD_BYTES_MAX, CommitLog
-from kourou.store.config import StoreConfig
-from kourou.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, ConsumeQueues, is_folder_name
+from kourou.store.config import ENTRY_BYTES, StoreConfig
+from kourou.store.consume_queue import (
+    ENTRIES,
+    ENTRY,
+    FILLER_SIZE,
+    ConsumeQueue,
+    ConsumeQueues,
+    is_folder_name,
+)
 from kourou.store.dispatch import Position, entry_tag
 
 TRANSACTION_BITS = 0xC
@@ -42,7 +51,7 @@ _CRC_START = b"__CRC32#\x01"
 _MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
 _WINDOW_BYTES = 8 << 20
 _WINDOW_BYTES_MAX = 64 << 20
-_ENTRIES_A_WRITE = 1024
+_WRITE_BYTES = 1024 * ENTRY_BYTES
 _ENTRIES_GATHERED = 128 * 1024  # of all queues: ten thousand of them are to be opened once, not each time
 _TORN_BYTES_MAX = 64 << 20
 _STAND_INS_MAX = 10_000_000
@@ -52,6 +61,10 @@ _logger = logging.getLogger(__name__)
 
 Sketch = tuple[int, int, int, int, int, int, bytes, bytes]
 """Of a record: place, size, store time, sys flag, queue, queue offset, topic, properties."""
+
+Usual = Callable[[bytes, int, int], tuple[int, int, int]]
+"""Takes the usual records in some bytes, from a place in them on, which is a place of the log. Of the last it
+took: place, size, store time; a size of 0 says that it took none."""
 
 
 class Damage(NamedTuple):
@@ -262,13 +275,15 @@ class _Walk:
         self._queues = queues
         self._start = start
         self._last = Position(start, last.physical_offset if last else -1, last.store_ms if last else 0)
-        self._finder = Finder(config, log, start, self._last.last_stored_ms)
+        usual = None if native is None else self._take_usual
+        self._finder = Finder(config, log, start, self._last.last_stored_ms, usual=usual)
         self._damage = self._finder.damage
         self._walked = 0
-        self._entries: dict[ConsumeQueue, list[bytes]] = {}
+        self._entries: dict[ConsumeQueue, bytearray] = {}
         self._changed: dict[ConsumeQueue, int] = {}
         self._pending = 0
         self._topics: dict[bytes, str] = {}
+        self._usual_from = start
 
     def run(self, is_rebuilt: bool) -> Recovered:
         self._refuse_what_is_no_log()
@@ -325,8 +340,8 @@ class _Walk:
         queue = self._queues.get_or_make(topic, queue_id)
         entries = self._entries.get(queue)
         if entries is None:
-            entries = self._entries[queue] = []
-        expected = queue.max_offset + len(entries)
+            entries = self._entries[queue] = bytearray()
+        expected = queue.max_offset + len(entries) // ENTRY_BYTES
         if queue_offset < expected:
             if self._place(queue, entries, queue_offset) >= at:
                 return  # there already
@@ -335,29 +350,63 @@ class _Walk:
         entry = ENTRY.pack(at, size, tag)
         if queue_offset > expected:
             self._fill(queue, entries, queue_offset - expected, entry)
-        entries.append(entry)
-        self._pending += 1
+        entries += entry
+        self._gathered(1)
+
+    def _gathered(self, count: int) -> None:
+        self._pending += count
         if self._pending >= _ENTRIES_GATHERED:
             self._write_entries()
 
-    def _place(self, queue: ConsumeQueue, entries: list[bytes], queue_offset: int) -> int:
+    def _take_usual(self, window: bytes, within: int, at: int) -> tuple[int, int, int]:
+        """Take the usual records that come next, all at once: our own, visible, of queues that are known and
+        expect them. `_take` sees to the first one that is not."""
+        assert native is not None
+        self._usual_from = at
+        _, last, runs, _, _ = native.walk(window, within, at, self._queue_of, False)
+        place, size, stored_ms = last
+        if size:
+            self._last = Position(place + size, place, stored_ms)
+        taken = 0
+        for queue, numbers in runs:
+            if numbers:
+                self._entries.setdefault(queue, bytearray()).extend(ENTRIES.pack(numbers))
+                taken += len(numbers) // ENTRIES.numbers
+        self._walked += taken
+        self._gathered(taken)
+        return place, size, stored_ms
+
+    def _queue_of(self, topic_bytes: bytes, queue_id: int) -> tuple[int, ConsumeQueue] | None:
+        """A queue that has had records, and the offset it expects; not that of a topic deleted further on."""
+        topic = self._topics.get(topic_bytes)
+        queue = self._queues.table.get((topic, queue_id)) if topic is not None else None
+        if topic is None or queue is None or topic == SCHEDULE_TOPIC:
+            return None
+        if self._usual_from < self._queues.deleted.end_of(topic):
+            return None
+        return queue.max_offset + len(self._entries.get(queue, b"")) // ENTRY_BYTES, queue
+
+    def _place(self, queue: ConsumeQueue, entries: bytearray, queue_offset: int) -> int:
         """Where the message lies that has this offset."""
         gathered = queue_offset - queue.max_offset
-        entry = ENTRY.unpack(entries[gathered]) if gathered >= 0 else queue.entry(queue_offset)
+        if gathered >= 0:
+            place: int = ENTRY.unpack_from(entries, gathered * ENTRY_BYTES)[0]
+            return place
+        entry = queue.entry(queue_offset)
         return entry[0] if entry is not None else -1
 
-    def _anew(self, queue: ConsumeQueue) -> tuple[ConsumeQueue, list[bytes]]:
+    def _anew(self, queue: ConsumeQueue) -> tuple[ConsumeQueue, bytearray]:
         """The same offset again, further on: the topic was deleted and made again on the master that this log
         was copied from, and nothing here noted it. What was before is nobody's."""
         if self._start > self._log.start:
             raise _EntriesMissing  # believe the log from its beginning, and not one entry of a queue
         _logger.warning("%s queue %d begins anew", queue.topic, queue.queue_id)
-        self._pending -= len(self._entries.pop(queue))
+        self._pending -= len(self._entries.pop(queue)) // ENTRY_BYTES
         self._changed.pop(queue, None)
         if not queue.segments.is_empty:
             self._queues.remove_queue(queue)
         queue = self._queues.get_or_make(queue.topic, queue.queue_id)
-        entries = self._entries[queue] = []
+        entries = self._entries[queue] = bytearray()
         return queue, entries
 
     def _topic(self, name: bytes) -> str | None:
@@ -367,14 +416,14 @@ class _Walk:
         self._topics[name] = topic
         return topic
 
-    def _fill(self, queue: ConsumeQueue, entries: list[bytes], missing: int, entry: bytes) -> None:
+    def _fill(self, queue: ConsumeQueue, entries: bytearray, missing: int, entry: bytes) -> None:
         """Offsets before this one have no record: damaged, or gone with the log's oldest files."""
         if not self._damage and self._start > self._log.start:
             raise _EntriesMissing
         if queue.max_offset == 0 and not entries and self._begins_later(missing):
             queue.begin_at(missing)
         else:
-            entries.extend([entry] * missing)
+            entries += entry * missing
 
     def _begins_later(self, missing: int) -> bool:
         """Whether a queue's first messages were never in this log, or went with its oldest files.
@@ -387,8 +436,8 @@ class _Walk:
     def _write_entries(self) -> None:
         for queue, entries in self._entries.items():
             self._changed.setdefault(queue, queue.max_offset)
-            for at in range(0, len(entries), _ENTRIES_A_WRITE):
-                queue.restore(b"".join(entries[at : at + _ENTRIES_A_WRITE]))
+            for at in range(0, len(entries), _WRITE_BYTES):
+                queue.restore(bytes(entries[at : at + _WRITE_BYTES]))
         self._entries.clear()
         self._pending = 0
 
@@ -404,17 +453,20 @@ class Finder:
         last_stored_ms: int = 0,
         *,
         verify: bool | None = None,
+        usual: Usual | None = None,
     ) -> None:
-        """`verify`: whether CRCs are compared; as the configuration says when not given."""
+        """`verify`: whether CRCs are compared; as the configuration says when not given. `usual` takes what
+        it can of the records that come next, comparing their CRCs; the others are given out."""
         self._config = config
         self._log = log
         self._start = start
         self._last_stored_ms = last_stored_ms
         self._verify = config.verify_on_recovery if verify is None else verify
+        self._usual = usual
         self.damage: list[Damage] = []
 
     def records(self) -> Iterator[Record]:
-        """Every valid record from `start` on."""
+        """Every valid record from `start` on, but for those that `usual` took."""
         for data, at, _ in self._found():
             yield Record(data, at)
 
@@ -438,6 +490,12 @@ class Finder:
                 window_end = at + len(window)
                 view = memoryview(window)
             within = at - window_at
+            if self._usual is not None:
+                place, size, stored_ms = self._usual(window, within, at)
+                if size:
+                    self._last_stored_ms = stored_ms
+                    at = place + size
+                    continue
             sketch = sketched(window, view, within, at) if self._verify else None
             if sketch is not None:
                 self._last_stored_ms = sketch[2]

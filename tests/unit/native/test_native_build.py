@@ -26,6 +26,7 @@ pytestmark = pytest.mark.timeout(240)  # a busy machine is not a bug
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 QUICKLY = {"CFLAGS": "-O0"}
+COMPILED = "compiled"
 ABSENT = "without its native loops"
 MODULE_BYTES_MAX = 256 * 1024
 
@@ -140,8 +141,19 @@ def test_an_installation_that_follows_its_tree_has_the_module_beside_its_stub(
     tree: Path, tmp_path: Path
 ) -> None:
     mine = Path(shutil.copytree(tree, tmp_path / "tree"))
-    module = mine / "src" / hatch_build.PLACE
+    source, module = mine / "native" / "module.c", mine / "src" / hatch_build.PLACE
     run("-m", "hatchling", "build", "-t", "wheel:editable", "-d", str(tmp_path), cwd=mine, **QUICKLY)
+    assert state_of(mine / "src") == ("with native loops", "")
+
+    # What was compiled is for the sources that it was compiled from.
+    source.write_text(source.read_text() + "/* changed */\n")
+    state, warning = state_of(mine / "src")
+    assert state.startswith("without native loops: they were compiled from other sources")
+    assert "RuntimeWarning" in warning
+    assert "hatch_build.py" in warning, "it says what to do"
+    with pytest.raises(subprocess.CalledProcessError, match="exit status 1"):
+        state_of(mine / "src", "-Werror")
+    assert COMPILED in run("hatch_build.py", cwd=mine, **QUICKLY)
     assert state_of(mine / "src") == ("with native loops", "")
 
     # It stays in the tree, and out of what is built for others.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -179,6 +179,19 @@ def test_a_scan_finds_the_same_records_bad(many: list[bytes], data: st.DataObjec
         found = store_scan._bad(damaged)
         with plainly():
             assert found == store_scan._bad(Records(bytes(whole)))
+
+
+def test_flags_that_were_changed_stay_so() -> None:
+    """A scan shows a bad body as it lies there, whatever its flags say of compression."""
+    whole = record.encode(
+        *(b"t", 0, 0, 7, 0, Compression.ZLIB.sys_flag, 1, V4, 2, V4, 0, 0, b"no zlib", b""), append_crc=True
+    )
+    choice = Choice(pa.schema([("body", pa.binary()), ("sysFlag", pa.int32())]))
+    for way in (nullcontext, plainly):
+        with way():
+            one = Records(whole)
+            one.sys_flags[0] = 0
+            assert decode(one, choice).to_pylist() == [{"body": b"no zlib", "sysFlag": 0}]
 
 
 @given(st.binary(max_size=60), st.lists(st.tuples(st.integers(-4, 70), st.integers(-4, 70)), max_size=5))

@@ -13,7 +13,7 @@ from kourou.broker.broker import Broker
 from kourou.protocol.bodies import SubscriptionGroupConfig
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.headers import EndTransaction, OffsetReply, PullReply, QueryOffset, UpdateOffset
-from kourou.protocol.record import decode_all
+from kourou.protocol.record import decode_all, encode, pack_host
 from kourou.replication import stream
 from kourou.store.aside import Manifest
 from tests.unit.broker.broker_world import Misfortune, Peer, pull, send
@@ -594,6 +594,33 @@ def test_a_full_disk_on_the_slave_stops_it_and_it_goes_on_by_itself(replicas: Re
     assert sender.send(body=b"after").code == ResponseCode.SUCCESS
     replicas.until_same(master, slave)
     assert replicas.log_of("master") == replicas.log_of("slave")
+
+
+def test_a_frame_is_acknowledged_at_its_end_and_what_there_is_of_it_soon(replicas: ReplicaWorld) -> None:
+    master = Stranger()
+    replicas.run(
+        replicas.network.listen("127.0.0.8", 7, lambda *_: master, backlog=1, exhausted=lambda: None)
+    )
+    slave = replicas.add("slave", broker_role="SLAVE", broker_id=1, ha_master_address="127.0.0.8:7")
+    replicas.until(lambda: slave.replicating.replica.is_following)
+    host = pack_host("127.0.0.1", 1)
+    log = encode(b"orders", 0, 0, 0, 0, 0, 1, host, 1, host, 0, 0, bytes(1000), b"", True)
+
+    def reports_after(data: bytes, seconds: float = 0.0) -> list[int]:
+        master.received = b""
+        master.transport.write(data)
+        replicas.settle()
+        if seconds:
+            replicas.pass_time(seconds, seconds)
+        return [place for (place,) in stream.REPORT.iter_unpack(master.received)]
+
+    assert reports_after(stream.FRAME.pack(0, len(log)) + log[:100]) == []
+    assert reports_after(log[100:300]) == []
+    assert reports_after(log[300:500], 0.005) == [500]
+    assert reports_after(log[500:600]) == []
+    assert reports_after(log[600:]) == [len(log)]
+    assert reports_after(b"", 0.1) == [], "there is nothing new to tell"
+    assert slave.store.max_offset("orders", 0) == 1
 
 
 class Stranger(asyncio.Protocol):

@@ -52,6 +52,22 @@ def test_dropped_entries_give_their_offsets_back(queues: ConsumeQueues) -> None:
     assert (queue.next_offset, queue.staged, dispatcher.is_behind) == (0, [], False)
 
 
+def test_entries_of_records_that_were_not_staged_are_taken_back(queues: ConsumeQueues) -> None:
+    dispatcher = Dispatcher(Position(0, -1, 0))
+    first, second = queues.get_or_make("T", 0), queues.get_or_make("U", 0)
+    for place, queue in ((0, first), (100, first), (200, first), (300, second)):
+        queue.next_offset += 1
+        dispatcher.stage(queue, place, 100, 7)
+        dispatcher.keys.hashes.append(place + 1)
+        dispatcher.keys.places.append(place)
+    dispatcher.keys.hashes.append(1)  # of a message whose place was not noted any more
+    dispatcher.take_back(200)
+    assert (first.next_offset, first.staged) == (2, [0, 100, 7, 100, 100, 7])
+    assert (second.next_offset, second.staged) == (0, [])
+    assert dispatcher.staged == [first]
+    assert dispatcher.keys == ([1, 101], [0, 100])
+
+
 def test_a_queue_that_cannot_be_written_is_tried_again_without_doing_the_others_twice(
     files: SimulatedFiles, queues: ConsumeQueues
 ) -> None:

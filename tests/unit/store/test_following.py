@@ -38,6 +38,16 @@ def test_messages_are_found_by_their_keys_on_a_slave() -> None:
     assert len(two.slave.find("orders", "needle", 10)) == 1
 
 
+def test_of_several_messages_with_one_key_the_newest_is_found_first_whatever_kind_they_are() -> None:
+    two = Two()
+    for tags in (b"T", b"\xc3\xa9", b"T"):
+        two.send(b"of tag %b" % tags, properties=b"TAGS\x01%b\x02KEYS\x01needle\x02" % tags)
+    two.copy()
+    two.clock.advance(5)
+    assert two.slave.find("orders", "needle", 1) == two.master.find("orders", "needle", 1)
+    assert len(two.slave.find("orders", "needle", 2)) == 2
+
+
 def test_a_record_is_visible_only_when_it_is_there_as_a_whole() -> None:
     two = Two()
     two.send(b"whole")
@@ -218,9 +228,14 @@ def test_under_sync_flush_a_record_is_visible_when_it_is_on_the_disk() -> None:
     assert told == [two.master.wrote]
 
 
+@pytest.mark.parametrize("by", ["C, if it is there", "Python"])
 @pytest.mark.parametrize("seed", range(8))
-def test_the_quick_way_makes_what_the_plain_way_makes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_quick_way_makes_what_the_plain_way_makes(
+    seed: int, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every kind of message, in any order: the same queues, the same keys."""
+    if by == "Python":
+        monkeypatch.setattr("kourou.store.following.native", None)
     quick, plain = Two(), Two()
     plain.master = quick.master
     chance = random.Random(seed)

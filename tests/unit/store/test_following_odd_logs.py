@@ -106,6 +106,27 @@ def test_a_queue_that_found_no_room_to_begin_at_its_offset_begins_there_when_the
     assert two.slave.dispatched == two.slave.wrote
 
 
+def test_what_came_before_a_queue_that_found_no_room_is_not_lost_and_not_taken_twice() -> None:
+    two = Two()
+    for number in range(200):
+        two.send(b"old-%d." % number * 5)
+        two.send(b"old-%d." % number * 5, topic="more")
+    two.follower.begin_at(two.master.wrote // SEGMENT_BYTES * SEGMENT_BYTES)
+    two.files.fail("pwrite", after=2, error=errno.ENOSPC)  # the log's, the first queue's
+    with pytest.raises(Busy):
+        two.copy()
+    two.clock.advance(2)
+    two.send(b"new-0.")
+    two.send(b"new-0.", topic="more")
+    two.copy()
+    two.clock.advance(1)
+    assert two.slave.dispatched == two.slave.wrote
+    for topic in ("orders", "more"):
+        first = two.slave.min_offset(topic, 0)
+        assert 0 < first < two.slave.max_offset(topic, 0) == 201
+        assert two.slave.entries(topic, 0, first, 300) == two.master.entries(topic, 0, first, 300)
+
+
 def test_a_short_unique_id_with_a_tag_behind_it_is_not_taken_for_a_usual_one() -> None:
     two = Two()
     for _ in range(3):
