@@ -302,6 +302,8 @@ def _checked_text(what: str, text: object) -> str:
 def _joined(keys: str | Iterable[str]) -> str:
     if isinstance(keys, str):
         return keys
+    if not isinstance(keys, Iterable):
+        raise ConfigError(f"keys is {keys!r}; give a str, or several: convert it: str({keys!r})")
     each = [_checked_text("key", key) for key in keys]
     for key in each:
         if " " in key:

@@ -97,10 +97,27 @@ def test_kourou_run_runs_an_app_until_it_is_told_to_stop(
                 producer.send(kourou.Message("meals", b'{"number": 3}'))
                 wait_for(output, "serving 3")
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) in (0, 130)
+            assert process.wait(20) == 0
         finally:
             process.kill()
             process.wait()
+
+
+@pytest.mark.parametrize(
+    ("programme", "said"),
+    [("def cook(:\n", "SyntaxError: invalid syntax"), ("1 / 0\n", "ZeroDivisionError: division by zero")],
+)
+def test_a_module_that_cannot_be_loaded_shows_its_own_lines_and_none_of_ours(
+    tmp_path: Path, programme: str, said: str
+) -> None:
+    (tmp_path / "broken.py").write_text(programme)
+    command = [sys.executable, "-c", "from kourou.cli.main import main; main()", "run", "broken:app"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=30, text=True)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "broken.py" in done.stderr
+    assert "importlib" not in done.stderr
+    assert "kourou" not in done.stderr.replace(str(tmp_path), "")
 
 
 def wait_for(output: Path, text: str, seconds: float = 20.0) -> None:

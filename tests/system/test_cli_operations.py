@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import kourou
+from kourou.broker.handlers import figures
 from kourou.cli.main import run
 
 pytestmark = pytest.mark.timeout(120)
@@ -446,6 +447,16 @@ def test_checks_end_with_what_monitoring_expects(shell: Shell, broker: kourou.Lo
     assert shell("check dlq").startswith("DLQ OK")
 
 
+def test_the_doctor_knows_a_broker_without_native_loops(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, is_told in ((None, True), (figures, False)):
+        monkeypatch.setattr(figures, "native", module)
+        findings = shell.json("doctor")
+        about = [each for each in findings if "native loops" in each["what"]]
+        assert [each["verdict"] for each in about] == (["hint"] if is_told else [])
+
+
 def test_the_doctor_finds_what_is_wrong(shell: Shell, broker: kourou.LocalBroker) -> None:
     filled(broker, "sick", 2, 1)
     wants = iter(["one", "two"])
@@ -466,6 +477,7 @@ def test_the_doctor_finds_what_is_wrong(shell: Shell, broker: kourou.LocalBroker
         assert re.search(r"\n\d+ troubles?, \d+ hints?\n", shell("doctor", code=6))
     assert any(each["about"].startswith("name server") and each["verdict"] == "ok" for each in findings)
     assert any(each["about"] == "clock of broker-a" and each["verdict"] == "ok" for each in findings)
+    assert any(f"Kourou {kourou.__version__}" in each["what"] for each in findings)
     assert shell("doctor -q -n 127.0.0.1:1", code=6).endswith("\n2 troubles, 0 hints\n")
 
 

@@ -351,5 +351,19 @@ def test_messages_that_linger_go_in_few_requests_and_have_a_result_each(
             assert results[int(message.body)].offset_id == message.offset_id
 
 
+def test_a_message_that_cannot_linger_and_one_that_is_told_badly_hold_up_nobody(
+    form: Form, broker: kourou.LocalBroker, topic: str
+) -> None:
+    with producer(form, broker, linger=0.02, in_flight_max=2) as sender:
+        for _ in range(3):
+            with pytest.raises(kourou.ConfigError, match="has no body"):
+                sender.send_soon(kourou.Message(topic, b""))
+        told: list[Any] = []
+        sender.send_soon(kourou.Message(topic, b"first"), lambda outcome: 1 / 0)
+        sender.send_soon(kourou.Message(topic, b"second"), told.append)
+        form.until(lambda: len(told) == 1)
+    assert told[0].status is kourou.SendStatus.SEND_OK
+
+
 def kourou_queue(topic: str, message: kourou.ReceivedMessage) -> MessageQueue:
     return MessageQueue(topic=topic, broker_name=message.broker_name, queue_id=message.queue_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,8 @@ def test_running_clients_find_the_queues_of_another_broker(
     (tmp_path / "added").mkdir()
     with serving_all(tmp_path / "first") as first, asyncio.Runner() as runner:
         name_server = first.name_server
-        seen: dict[str, set[str]] = {"blocking": set(), "async": set(), "consumer": set()}
+        kinds = ("blocking", "async", "consumer", "pull", "async pull")
+        seen: dict[str, set[str]] = {kind: set() for kind in kinds}
         consumer = kourou.PushConsumer("billing", name_server, start="earliest")
 
         @consumer.on(TOPIC)
@@ -41,9 +43,18 @@ def test_running_clients_find_the_queues_of_another_broker(
             seen["blocking"].add(blocking.send(kourou.Message(TOPIC, b"1")).broker_name)
             seen["async"].add(runner.run(awaited.send(kourou.Message(TOPIC, b"2"))).broker_name)
 
-        with consumer, blocking:
+        pull = kourou.PullConsumer("pulling", TOPIC, name_server)
+        awaited_pull = kourou.AsyncPullConsumer("pulling-too", TOPIC, name_server)
+
+        def receive() -> None:
+            seen["pull"].update(message.broker_name for message in pull.receive(timeout=0.1))
+            messages = runner.run(awaited_pull.receive(timeout=0.1))
+            seen["async pull"].update(message.broker_name for message in messages)
+
+        with consumer, blocking, closing(pull):
             send()
             consumer.start()
+            receive()
             _wait(lambda: bool(seen["consumer"]), "nothing is consumed")
             assert all(len(brokers) == 1 for brokers in seen.values()), seen
             settings = f"brokerName={ADDED}\n"
@@ -52,10 +63,12 @@ def test_running_clients_find_the_queues_of_another_broker(
 
                 def found() -> bool:
                     send()
+                    receive()
                     return all(ADDED in brokers for brokers in seen.values())
 
                 _wait(found, "not everybody has found it")
                 runner.run(awaited.close())
+                runner.run(awaited_pull.close())
 
 
 def _make_at_the_added(name_server: str) -> None:

@@ -70,6 +70,7 @@ HARMLESS = {
     ),
     *("os.path.abspath", "os.path.expanduser", "os.path.relpath", "os.path.commonpath"),
     *("os.PathLike", "os.fspath", "os.strerror", "os.sep", "os.name", "os.getpid", "os.getppid"),
+    "os.register_at_fork",
     *("os.environ", "os.getenv", "os.cpu_count", "os.uname", "os.getuid", "os.kill", "os.getcwd"),
     *("http.HTTPStatus", "ssl.SSLContext", "ssl.SSLError"),
 }
@@ -82,6 +83,7 @@ TRUSTED = {
     "cli/": {CLOCK, PAUSE, FILES, SCRATCH},
     "client/drive.py": {PAUSE},
     "local/local_broker.py": {SCRATCH},
+    "native/__init__.py": {FILES},  # looks at the sources it was compiled from, in a working tree
     "console/server.py": {NETWORK},  # hands a socket that `remoting` has opened to the web server
     "spark/java.py": {FILES, SCRATCH},  # looks for a Java on this machine
     "spark/pipelines/quiet.py": {FILES},  # turns away what the JVM writes to our terminal

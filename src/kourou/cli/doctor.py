@@ -17,6 +17,7 @@ from kourou.errors import Denied, MQError, NoMaster, Unreachable
 
 if TYPE_CHECKING:
     from kourou.admin import Connection
+    from kourou.admin.brokers import Runtime
     from kourou.admin.cluster import NodeState
     from kourou.admin.groups import GroupState
 
@@ -160,7 +161,14 @@ def _broker(connection: Connection, state: NodeState) -> Iterator[Finding]:
             "it is down, or tells clients an address they cannot reach: see brokerIP1",
         )
         return
-    yield Finding("ok", about, f"answers, version {runtime.version}")
+    yield Finding("ok", about, f"answers, {_version(runtime)}")
+    if runtime.table.get("kourouNative") == "false":
+        yield Finding(
+            "hint",
+            about,
+            "runs without its native loops, so a message takes it longer",
+            "see there why: kourou --version",
+        )
     if runtime.disk_ratio >= DISK_WARNING:
         yield Finding(
             "trouble" if runtime.disk_ratio >= DISK_TROUBLE else "hint",
@@ -187,6 +195,11 @@ def _broker(connection: Connection, state: NodeState) -> Iterator[Finding]:
             "see the lines of these groups, and give all members of a group the same subscriptions",
         )
     yield from _fast_port(connection, node.address, about)
+
+
+def _version(runtime: Runtime) -> str:
+    ours = runtime.table.get("kourouVersion")
+    return f"Kourou {ours}, to clients {runtime.version}" if ours else f"version {runtime.version}"
 
 
 def _fast_port(connection: Connection, address: str, about: str) -> Iterator[Finding]:

@@ -9,7 +9,14 @@ from kourou.doors.configuration import Vocabulary
 from kourou.errors import ConfigError
 
 PREFIX = "KOUROU_"
-OWN_VARIABLES = (*VARIABLES, "KOUROU_CONFIG", "KOUROU_FAILPOINT", "KOUROU_PASSWORD")
+OWN_VARIABLES = (
+    *VARIABLES,
+    "KOUROU_BUILD_NATIVE",  # at installation
+    "KOUROU_CONFIG",
+    "KOUROU_FAILPOINT",
+    "KOUROU_NATIVE",
+    "KOUROU_PASSWORD",
+)
 SERVER_PREFIXES = ("KOUROU_BROKER_", "KOUROU_NAMESERVER_")
 OTHERS_PREFIXES = ("KOUROU_CONSOLE_", "KOUROU_TEST_", "KOUROU_SPARK_", "_KOUROU_")
 """Of parts that look after theirs themselves."""

@@ -99,6 +99,17 @@ def _complain(what: str) -> None:
     print(f"kourou: {as_text(what)}", file=sys.stderr)
 
 
+def _tell_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    import platform
+
+    from kourou import native
+
+    if is_asked:
+        print(f"kourou, version {__version__}")
+        print(f"Python {platform.python_version()}, {native.described()}")
+        context.exit()
+
+
 def group() -> click.Group:
     import click
 
@@ -131,7 +142,14 @@ def group() -> click.Group:
                 formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
 
     @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-    @click.version_option(__version__, prog_name="kourou")
+    @click.option(
+        "--version",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_tell_version,
+        help="Show the version and exit.",
+    )
     def kourou() -> None:
         """A message queue that speaks Apache RocketMQ."""
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from kourou.cli.exit_codes import FAILED
+from kourou.errors import ConfigError
 
 FORMATS = ("table", "wide", "json", "jsonl", "csv")
 
@@ -126,7 +127,7 @@ def confirmed(what: str, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError(f"{what} There is nobody to ask: say --yes to do it, --dry-run to only look.")
+        raise ConfigError(f"{what} There is nobody to ask: say --yes to do it, --dry-run to only look.")
     if not click.confirm(f"{what} Do it?", err=True):
         note("nothing was changed")
         raise click.exceptions.Exit(FAILED)

@@ -8,14 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from traceback import print_exception
+from types import TracebackType
 
 import click
 
-from kourou.cli.serving import log_options, log_to_stderr, serve
+from kourou.cli.exit_codes import FAILED
+from kourou.cli.serving import log_flags, log_options, log_to_stderr, serve
 from kourou.client.app import App
 from kourou.doors.files import RealFiles
 from kourou.errors import ConfigError
 
+_BEFORE_THE_MODULE = (__name__, "importlib")
 LOOK_SECONDS = 0.5
 STOP_SECONDS_MAX = 15.0
 
@@ -30,7 +34,7 @@ STOP_SECONDS_MAX = 15.0
 def run(target: str, name_server: str | None, reload: bool, log_level: str) -> int:
     """Run the handlers of an App until Ctrl-C."""
     if reload:
-        return _run_again_and_again(target, name_server, log_level)
+        return _run_again_and_again(target, name_server, log_flags(log_level))
     log_to_stderr(log_level)
     app = load(target)
     if name_server:
@@ -49,16 +53,27 @@ def load(target: str) -> App:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ConfigError(f"cannot import {module_name}: {error}") from None
+    except Exception as error:
+        print_exception(error.with_traceback(_without_us(error.__traceback__)))
+        raise click.exceptions.Exit(FAILED) from None
     app = getattr(module, name, None)
     if not isinstance(app, App):
         raise ConfigError(f"{module_name} has no App called {name!r}: that is {app!r}")
     return app
 
 
-def _run_again_and_again(target: str, name_server: str | None, log_level: str) -> int:
+def _without_us(frames: TracebackType | None) -> TracebackType | None:
+    """Only what lies in the program itself can help whoever wrote it."""
+    while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith(_BEFORE_THE_MODULE):
+        frames = frames.tb_next
+    return frames
+
+
+def _run_again_and_again(target: str, name_server: str | None, log_flags: list[str]) -> int:
+    """Until Ctrl-C or SIGTERM, which are how one ends it."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the child, too
     command = [sys.executable, "-c", "from kourou.cli.main import main; main()"]
-    command += ["run", target, "--log-level", log_level]
+    command += ["run", target, *log_flags]
     if name_server:
         command += ["-n", name_server]
     files = RealFiles()
@@ -69,6 +84,8 @@ def _run_again_and_again(target: str, name_server: str | None, log_level: str) -
             while _versions(files, os.getcwd()) == seen:
                 time.sleep(LOOK_SECONDS)
             click.echo("something has changed: starting anew")
+        except KeyboardInterrupt:
+            return 0
         finally:
             _end(child)
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
+from kourou import __version__, native
 from kourou.errors import MQError
 
 logger = logging.getLogger("kourou")
@@ -61,6 +62,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop_on, loop, number, asked)
+    logger.info("kourou %s %s", __version__, native.described())
     served = make()
     await served.start()
     _spare_the_collector()
@@ -152,6 +154,12 @@ def log_options(level: str) -> Callable[[Command], Command]:
         return chosen(form(command))
 
     return add
+
+
+def log_flags(level: str) -> list[str]:
+    """What was asked of this command, for another process that is to log the same way."""
+    form = click.get_current_context().meta.get(_FORMAT, "text")
+    return ["--log-level", level, "--log-format", form]
 
 
 def log_to_stderr(level: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kourou import native
 from kourou.cli.configuration import configured
 from kourou.cli.console import WithConsole, first_words
 from kourou.cli.serving import log_options, log_to_stderr, serve
@@ -44,12 +45,12 @@ def start(
 ) -> int:
     """Run a name server and a broker in this process, on loopback. Port 0 takes any free one."""
     from kourou.broker.config import KEYS, BrokerConfig
-    from kourou.local.node import Node
+    from kourou.local.node import Node, data_folder
     from kourou.nameserver.config import NameServerConfig
     from kourou.remoting.metrics_settings import IF_POSSIBLE, OFF, shown_if_possible
 
     log_to_stderr(log_level)
-    folder = os.path.abspath(data)
+    folder = data_folder(data)
     flags = {
         "port": port,
         "store_path": f"{folder}/store",
@@ -93,6 +94,7 @@ def _welcome(node: Node, folder: str, console: ConsoleServer | None) -> str:
         f"{_console_words(console)}"
         f"{_metrics_words(node)}"
         f"  data         {shown}\n"
+        f"{_slower_words()}"
         f"\n"
         f"Try, in another terminal:\n"
         f"  kourou message send -n {name_server} greetings 'hello, world'\n"
@@ -100,6 +102,10 @@ def _welcome(node: Node, folder: str, console: ConsoleServer | None) -> str:
         f"\n"
         f"Ctrl-C stops it cleanly."
     )
+
+
+def _slower_words() -> str:
+    return "" if native.native is not None else f"  slower       {native.described()}\n"
 
 
 def _metrics_words(node: Node) -> str:

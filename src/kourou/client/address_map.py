@@ -19,7 +19,7 @@ class AddressMap:
     def __init__(self, given: Mapping[str, str] | None = None) -> None:
         self._whole: dict[str, str] = {}
         self._hosts: dict[str, str] = {}
-        for told, real in (given or {}).items():
+        for told, real in _checked(given).items():
             if _has_port(told) != _has_port(real):
                 raise ConfigError(
                     f"address_map has '{told}' for '{real}': give both with a port, or both without one"
@@ -41,6 +41,16 @@ class AddressMap:
     def add(self, told: str, real: str) -> None:
         """From now on connect to `real` for `told`."""
         self._whole[told] = real
+
+
+def _checked(given: object) -> Mapping[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(
+        isinstance(each, str) for pair in given.items() for each in pair
+    ):
+        raise ConfigError(f"address_map is {given!r}; give addresses for addresses: {{'told:1': 'real:1'}}")
+    return given
 
 
 def _has_port(text: str) -> bool:

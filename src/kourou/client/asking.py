@@ -14,7 +14,7 @@ import logging
 from collections.abc import Mapping
 
 from kourou.client import settings
-from kourou.client.sending import MESSAGE_TYPE, REPLY_TYPE, Sending, Where
+from kourou.client.sending import MESSAGE_TYPE, REPLY_TYPE, Sending, Where, check_message
 from kourou.client.steps import Arrival, Operation, Wait
 from kourou.doors.chance import Chance
 from kourou.errors import ConfigError, MQError, TimedOut
@@ -42,6 +42,7 @@ def reply_to(request: ReceivedMessage, body: bytes) -> Message:
     for message in consumer.receive():
         producer.send(kourou.reply_to(message, b"the answer"))
     """
+    _check_received(request)
     given = request.properties
     missing = [name for name in (CORRELATION_ID, REPLY_TO_CLIENT, CLUSTER) if not given.get(name)]
     if missing:
@@ -59,6 +60,11 @@ def reply_to(request: ReceivedMessage, body: bytes) -> Message:
     return Message(given[CLUSTER] + REPLY_TOPIC_SUFFIX, body, properties=answer)
 
 
+def _check_received(request: object) -> None:
+    if not isinstance(request, ReceivedMessage):
+        raise ConfigError(f"{request!r} is no message that was received, so there is nobody to reply to")
+
+
 class Asking:
     """The requests of one producer that wait for their reply."""
 
@@ -70,6 +76,7 @@ class Asking:
 
     def request(self, message: Message, where: Where, timeout: float) -> Operation[ReceivedMessage]:
         """Send `message`, and wait for what somebody replies; `timeout` seconds are for both."""
+        check_message(message)
         settings.checked_seconds("timeout", timeout)
         sending, clock = self._sending, self._sending.clock
         deadline = clock.monotonic() + timeout

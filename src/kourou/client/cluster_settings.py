@@ -59,10 +59,12 @@ class ClusterSettings:
         AddressMap(self.address_map)
         if self.namespace is not None and (fault := topic_fault(self.namespace)):
             raise ConfigError(f"namespace: {fault}")
-        for name, kind in (("tls", ClientTls), ("access", Credentials)):
+        for name, kind in (("tls", ClientTls), ("access", Credentials), ("properties", Mapping)):
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 raise ConfigError(f"{name} is {value!r}, but must be a {kind.__name__}")
+        if self.telemetry is not None and not hasattr(self.telemetry, "begin_send"):
+            raise ConfigError(f"telemetry is {self.telemetry!r}, but must be a Telemetry")
 
     def routes(self, name_server: str | Iterable[str] | None, clock: Clock, chance: Chance) -> Routes:
         """The routes of this cluster, none asked for yet; raises ConfigError when nobody says where it is."""

@@ -7,11 +7,11 @@ takes a message, and when the message is settled.
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
+from kourou.client.handlers import check_handled, is_async
 from kourou.doors.clock import Clock
 from kourou.message import ReceivedMessage
 
@@ -67,13 +67,13 @@ class ConsumeHooks:
 
     def around(self, handler: Callable[[Any], object]) -> Callable[[Any], object]:
         """The handler, with hooks before and after."""
-        if inspect.iscoroutinefunction(handler):
+        if is_async(handler):
             return self._around_coroutine(handler)
 
         def hooked(given: Any) -> object:
             attempt = self.begin(_messages(given), in_handler=True)
             try:
-                handler(given)
+                check_handled(handler, handler(given))
             except BaseException as failure:
                 self.end(attempt, failure)
                 raise

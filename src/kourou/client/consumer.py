@@ -159,6 +159,12 @@ class Deliveries:
         self._finished([task])
 
 
+def _check_entered(consuming: Consuming) -> None:
+    """Before that nothing is read, and whoever waited would wait for ever."""
+    if not consuming.is_started and not consuming.is_stopping:
+        raise ConfigError("this consumer is not running: it reads inside its `with` or `async with` block")
+
+
 def _handled_in_a_loop(message: Any) -> None:
     raise AssertionError("a loop takes the messages of this consumer; no function does")
 
@@ -203,6 +209,7 @@ class Consumer:
 
     def receive(self, timeout: float | None = None) -> Delivery | None:
         """The next message; None when none came in `timeout` seconds, or the consumer was closed."""
+        _check_entered(self._consuming)
         try:
             task = self._arrived.get(timeout=timeout)
         except queue.Empty:
@@ -218,10 +225,8 @@ class Consumer:
 
     def close(self, drain: float | None = None) -> None:
         """Wait up to `drain` seconds (by default 10) for messages in process, keep the place, leave."""
-        if self._loop.is_alive:
-            seconds = self._consuming.settings.drain_seconds if drain is None else drain
-            self._loop.run(self._consuming.stop(seconds))
-            self._loop.end()
+        seconds = self._consuming.settings.drain_seconds if drain is None else drain
+        self._loop.end(self._consuming.stop(seconds))
         self._consuming.is_stopping = True
         self._arrived.put(None)
 
@@ -292,6 +297,7 @@ class AsyncConsumer:
         timeout: float | None = None,  # noqa: ASYNC109  # as in the blocking form
     ) -> Delivery | None:
         """As `Consumer.receive`."""
+        _check_entered(self._consuming)
         try:
             async with asyncio.timeout(timeout):
                 task = await self._arrived.get()

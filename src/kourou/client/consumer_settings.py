@@ -72,7 +72,8 @@ class ConsumerSettings(ClusterSettings):
     assign: Assign = assign_evenly
     """Which queues are whose; all members of a group must use the same, see `kourou.client.assignment`."""
     consume_timeout: float = 900.0
-    """A handler that has not returned by then: its message is handed back to be tried again."""
+    """A handler that has not returned by then: its message is handed back to be tried again. Looked at every
+    10 s; not for ordered handlers, of which none may begin before the last has ended."""
     ordered_pause: float = 1.0
     """Until an ordered handler is tried again with the message it failed on."""
     ordered_failure: OrderedFailure = "dead-letter"
@@ -107,10 +108,20 @@ class ConsumerSettings(ClusterSettings):
         checked_seconds("rebalance_seconds", self.rebalance_seconds)
         checked_trace(self.trace)
         _check_not_negative("drain_seconds", self.drain_seconds)
+        _check_callable("assign", self.assign, "a function such as kourou.client.assignment.assign_evenly")
+        if self.ordered_key is not None:
+            _check_callable("ordered_key", self.ordered_key, "a function of a message")
+        if self.offsets_file is not None and not isinstance(self.offsets_file, str | os.PathLike):
+            raise ConfigError(f"offsets_file is {self.offsets_file!r}, but must be the name of a file")
         if self.ordered_failure not in get_args(OrderedFailure):
             raise ConfigError(
                 f"ordered_failure is {self.ordered_failure!r}; it is one of 'dead-letter', 'skip' and 'block'"
             )
+
+
+def _check_callable(what: str, given: object, wanted: str) -> None:
+    if not callable(given):
+        raise ConfigError(f"{what} is {given!r}, but must be {wanted}")
 
 
 def _check_not_negative(what: str, seconds: object) -> None:

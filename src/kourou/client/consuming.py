@@ -45,7 +45,7 @@ from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, Timer
 from kourou.doors.files import Files
 from kourou.doors.network import Network
-from kourou.errors import ConfigError, MQError, Refused
+from kourou.errors import ConfigError, MQError, NotFound, Refused
 from kourou.message import ReceivedMessage
 from kourou.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, MessageQueue
 from kourou.protocol.codes import ResponseCode
@@ -104,6 +104,7 @@ class Consuming:
         self._background: set[asyncio.Task[None]] = set()
         self._owed: set[asyncio.Task[None]] = set()  # those of them that hand messages back
         self._quiet: asyncio.Event | None = None
+        self._over: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._direct: dict[Task, Callable[[float], None]] = {}
         self._complaints = Complaints(_log, clock)
@@ -184,7 +185,11 @@ class Consuming:
         if self.is_started:
             raise ConfigError("this consumer is running already")
         if not self.listeners:
-            raise ConfigError("this consumer has no handler; add one with `on` before it starts")
+            raise ConfigError(
+                "nothing is subscribed here; call `subscribe` or `assign` before you poll"
+                if self._polled
+                else "this consumer has no handler; add one with `on` before it starts"
+            )
         self.is_started = True
         self._loop = asyncio.get_running_loop()
         self.started_at_ms = self._clock.now_ms()
@@ -283,22 +288,36 @@ class Consuming:
         if not self.settings.broadcast:
             return None
         path = self.settings.offsets_file or default_offsets_file(self.group)
-        return FileOffsets(self._files, os.fspath(path))
+        return FileOffsets(self._files, os.path.abspath(path))  # a bare name has no folder to be made
 
     async def _check_expressions(self) -> None:
         for subscription in list(self.subscriptions.values()):
             if subscription.kind == SQL92:
-                route = await self.brokers.look_up(subscription.topic)
+                try:
+                    route = await self.brokers.look_up(subscription.topic)
+                except NotFound:
+                    continue  # it is waited for, as any other topic
                 for address in sorted(route.addresses()):
                     check = membership.check_expression(address, self.client_id, self.group, subscription)
                     await self.brokers.run(check)
 
     async def stop(self, drain_seconds: float) -> None:
-        """Let handlers that are at work end, up to `drain_seconds`; keep the place; take leave."""
+        """Let handlers that are at work end, up to `drain_seconds`; keep the place; take leave.
+
+        Who comes while that is under way waits for it.
+        """
         was_running = self.is_started and not self.is_stopping
         self.is_stopping = True
-        if not was_running:
-            return
+        if was_running:
+            self._over = asyncio.Event()
+            try:
+                await self._stop(drain_seconds)
+            finally:
+                self._over.set()
+        elif self._over is not None:
+            await self._over.wait()
+
+    async def _stop(self, drain_seconds: float) -> None:
         self.fetching.is_stopped = self.handling.is_stopped = True
         self._rebalance.stop()
         for timer in self._timers:

@@ -38,7 +38,7 @@ from kourou.client.steps import (
     Wait,
 )
 from kourou.doors.clock import Clock, RealClock
-from kourou.errors import ConnectionLost, MQError, Unreachable
+from kourou.errors import ConfigError, ConnectionLost, MQError, Unreachable
 from kourou.protocol.command import Command
 from kourou.remoting.answer import Handler
 from kourou.remoting.blocking import NO_HANDLERS, BlockingClient
@@ -332,6 +332,8 @@ class AsyncDriver:
         self._sign = sign
         self._settled: Settled = []
         self._arrival: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, operation: Operation[Result]) -> Result:
@@ -363,6 +365,9 @@ class AsyncDriver:
         """Hang up. What was started and is not done is told ConnectionLost."""
         import asyncio
 
+        if self._loop not in (None, asyncio.get_running_loop()):
+            self._client = None  # its connections are another loop's, which is closed most likely
+            return
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
@@ -373,6 +378,11 @@ class AsyncDriver:
 
     async def _perform(self, step: Step) -> Any:
         client = self._client or self._connected()
+        if self._running_loop is not None and self._running_loop() is not self._loop:
+            raise ConfigError(
+                "this client belongs to another event loop, its connections do; make one in each: inside "
+                "the coroutine that is given to asyncio.run()"
+            )
         if isinstance(step, Call):
             if step.one_way:
                 return await client.send_one_way(step.address, step.command)
@@ -399,9 +409,13 @@ class AsyncDriver:
 
     def _connected(self) -> Client:
         """The client of the loop that runs now; made here because none may run when a producer is made."""
+        import asyncio
+
         from kourou.doors.network import RealNetwork
         from kourou.remoting.client import Client
 
+        self._running_loop = asyncio.get_running_loop
+        self._loop = asyncio.get_running_loop()
         self._client = Client(
             network=RealNetwork(),
             clock=RealClock(),

@@ -15,7 +15,7 @@ Nothing here waits or reads a clock: times are handed in, in milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from threading import Lock
 from typing import NamedTuple
@@ -110,6 +110,8 @@ class Faults:
         self._items: dict[str, FaultItem] = {}
         self._lock = Lock()
         self._worst = count(chance.randrange(1 << 31))
+        self.first_unreachable: Callable[[], None] | None = None
+        """Is told, once, that there is something to probe."""
 
     def tried(self, broker_name: str, seconds: float, failed: bool, unreachable: bool = False) -> None:
         """A try at this broker took so long, and may have failed, because it was not there."""
@@ -119,6 +121,11 @@ class Faults:
             self._items[broker_name] = after_try(
                 before, self._table, broker_name, now_ms, seconds * 1000, failed, is_reachable
             )
+            begin = None if is_reachable else self.first_unreachable
+            if begin is not None:
+                self.first_unreachable = None
+        if begin is not None:
+            begin()
 
     def choose(self, route: Route, failed: MessageQueue | None) -> MessageQueue:
         """The next queue in turn whose broker is available; one of the better half when there is none."""

@@ -77,7 +77,7 @@ class Fetching:
         """Ask for more of it, if it is time to."""
         if held.is_pulling or held.fetch_offset is None or held.is_ending or self.is_stopped:
             return
-        if held.queue.topic in self._paused or held.queue in self._paused or self._is_full(held):
+        if self._is_paused(held) or self._is_full(held):
             return
         now = self._clock.monotonic()
         if held.not_before > now or (held.ordered and held.locked_until <= now):
@@ -101,6 +101,9 @@ class Fetching:
             settle(error)
         else:
             self._brokers.call_soon(address, command, PULL_TIMEOUT_SECONDS, settle)
+
+    def _is_paused(self, held: HeldQueue) -> bool:
+        return held.queue.topic in self._paused or held.queue in self._paused
 
     def _is_full(self, held: HeldQueue) -> bool:
         settings = self._settings
@@ -132,7 +135,8 @@ class Fetching:
             return
         if commit is not None:
             held.committed = commit
-        self._take_in(held, pulled)
+        if not self._is_paused(held):  # else it was on its way already, and is read again afterwards
+            self._take_in(held, pulled)
 
     def _take_in(self, held: HeldQueue, pulled: operations.Pulled) -> None:
         before = held.fetch_offset

@@ -65,13 +65,22 @@ def find_name_servers(
 
 def parse_addresses(given: str | Iterable[str] | None) -> tuple[str, ...]:
     """Addresses separated by `;` (or one by one), each checked, none twice."""
-    texts = [given or ""] if given is None or isinstance(given, str) else given
+    texts = _texts(given)
     addresses = tuple(
         dict.fromkeys(each.strip() for text in texts for each in text.split(";") if each.strip())
     )
     for address in addresses:
         parse_address(address)
     return addresses
+
+
+def _texts(given: Any) -> list[str]:
+    if given is None or isinstance(given, str):
+        return [given or ""]
+    texts = list(given) if isinstance(given, Iterable) else [given]
+    if strangers := [text for text in texts if not isinstance(text, str)]:
+        raise ConfigError(f"name_server has {strangers[0]!r} in it; give 'host:9876', or a list of such")
+    return texts
 
 
 def address_server_url(domain: str, subgroup: str = "") -> str:

@@ -35,7 +35,14 @@ class Gate:
                 self._take(size)
                 return
             self._waiting.append((size, arrival))
-        admitted = yield Wait(arrival, timeout, from_broker=False)
+        try:
+            admitted = yield Wait(arrival, timeout, from_broker=False)
+        except (
+            BaseException
+        ):  # cancelled, or interrupted: nobody is there any more to go through, or to leave
+            if self._give_up(size, arrival):
+                self.leave(size)
+            raise
         if admitted is None and not self._give_up(size, arrival):
             raise Busy(
                 ResponseCode.SYSTEM_BUSY,

@@ -15,14 +15,15 @@ store that keeps its marks in the same transaction as the handler's own work mak
 from __future__ import annotations
 
 import functools
-import inspect
+import os
 import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, overload
 
+from kourou.client.handlers import check_handled, is_async
 from kourou.client.outcomes import RetryLater
 from kourou.doors.clock import Clock, RealClock
 from kourou.errors import ConfigError
@@ -99,7 +100,7 @@ class SqliteMarks:
 
     def __init__(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         keep_seconds: float = KEEP_SECONDS,
         claim_seconds: float = CLAIM_SECONDS,
@@ -110,12 +111,26 @@ class SqliteMarks:
         self._claim_ms = round(claim_seconds * 1000)
         self._lock = threading.Lock()
         self._swept_ms = self._clock.now_ms()
-        self._database = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
-        self._database.execute("PRAGMA journal_mode=WAL")
-        self._database.execute(
-            "CREATE TABLE IF NOT EXISTS kourou_marks (key TEXT PRIMARY KEY, done INTEGER, at_ms INTEGER) "
-            "WITHOUT ROWID"
-        )
+        try:
+            self._database = self._opened(path)
+        except sqlite3.Error as error:
+            raise ConfigError(
+                f"marks cannot be kept in '{os.fspath(path)}': {error}; name a file of its own in a folder "
+                "that is there and can be written to"
+            ) from None
+
+    def _opened(self, path: str | os.PathLike[str]) -> sqlite3.Connection:
+        database = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+        try:
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS kourou_marks (key TEXT PRIMARY KEY, done INTEGER, at_ms INTEGER) "
+                "WITHOUT ROWID"
+            )
+        except sqlite3.Error:
+            database.close()
+            raise
+        return database
 
     def claim(self, key: str) -> Mark:
         now = self._clock.now_ms()
@@ -162,6 +177,12 @@ def by_keys(message: ReceivedMessage) -> str:
     return f"{message.topic} {message.keys}" if message.keys else message.message_id
 
 
+@overload
+def idempotent(handler: Handled, *, marks: Marks | None = None, key: KeyOf = ...) -> Handled: ...
+@overload
+def idempotent(
+    handler: None = None, *, marks: Marks | None = None, key: KeyOf = ...
+) -> Callable[[Handled], Handled]: ...
 def idempotent(
     handler: Handled | None = None, *, marks: Marks | None = None, key: KeyOf = by_message_id
 ) -> Any:
@@ -172,9 +193,11 @@ def idempotent(
         def bill(message): ...
 
     Works with functions, coroutine functions, and handlers of batches, which are given the messages that are
-    new. A message somebody else is at work on comes again 10 s later.
+    new, one of each key. A message somebody else is at work on comes again 10 s later.
     """
-    store = MemoryMarks() if marks is None else marks
+    store: Marks = MemoryMarks() if marks is None else _checked_marks(marks)
+    if not callable(key):
+        raise ConfigError(f"key is {key!r}, but must be a function of a message, as kourou.by_keys is one")
 
     def wrap(inner: Handled) -> Handled:
         if not callable(inner):
@@ -183,16 +206,25 @@ def idempotent(
         @functools.wraps(inner)
         def call(given: Any) -> object:
             with _Claims(store, key, given) as new:
-                return None if new is None else inner(new)
+                returned = None if new is None else inner(new)
+                check_handled(inner, returned)
+                return returned
 
         @functools.wraps(inner)
         async def call_async(given: Any) -> object:
             with _Claims(store, key, given) as new:
                 return None if new is None else await cast("Any", inner(new))
 
-        return cast("Handled", call_async if inspect.iscoroutinefunction(inner) else call)
+        return cast("Handled", call_async if is_async(inner) else call)
 
     return wrap if handler is None else wrap(handler)
+
+
+def _checked_marks(given: object) -> Marks:
+    missing = [name for name in ("claim", "finish", "release") if not callable(getattr(given, name, None))]
+    if missing:
+        raise ConfigError(f"marks is {given!r}, which cannot {', '.join(missing)}; see kourou.Marks")
+    return cast("Marks", given)
 
 
 class _Claims:
@@ -202,19 +234,21 @@ class _Claims:
         self._store = store
         self._key = key
         self._given = given
-        self._claimed: list[str] = []
+        self._claimed: dict[str, None] = {}  # in the order they were claimed
 
     def __enter__(self) -> Any:
         messages = self._given if isinstance(self._given, list) else [self._given]
         new = []
         for message in messages:
             key = self._key(message)
+            if key in self._claimed:
+                continue  # twice in one batch: done with the first of them
             mark = self._store.claim(key)
             if mark is Mark.BUSY:
                 self._release()
                 raise RetryLater(BUSY_RETRY_SECONDS)
             if mark is Mark.NEW:
-                self._claimed.append(key)
+                self._claimed[key] = None
                 new.append(message)
         if not new:
             return None

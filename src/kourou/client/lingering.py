@@ -6,11 +6,19 @@ has its own result, as if it had gone alone; all of a batch go to one queue, and
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from kourou.client.sending import ANYWHERE, BATCH_ITEM_BYTES, NOT_IN_BATCHES, Sending, Where
+from kourou.client.sending import (
+    ANYWHERE,
+    BATCH_ITEM_BYTES,
+    NOT_IN_BATCHES,
+    Sending,
+    Where,
+    check_message,
+)
 from kourou.client.sends import SendResult
 from kourou.client.steps import Arrival, Operation, Wait
 from kourou.errors import MQError
@@ -19,6 +27,8 @@ from kourou.protocol.names import RETRY_PREFIX
 from kourou.protocol.record import BATCH_ITEMS_MAX
 
 Tell: TypeAlias = Callable[[SendResult | Exception], None]
+
+_log = logging.getLogger("kourou.client")
 
 
 class Lingering:
@@ -32,6 +42,7 @@ class Lingering:
 
     def takes(self, message: Message, where: Where, *others: object) -> bool:
         """Whether a message may go with others; not when anything special was said about it."""
+        check_message(message)
         return (
             where == ANYWHERE
             and all(each is None for each in others)
@@ -39,9 +50,12 @@ class Lingering:
             and NOT_IN_BATCHES.isdisjoint(message.properties)
         )
 
-    def add(self, message: Message, tell: Tell) -> _Batch | None:
+    def size_of(self, message: Message) -> int:
+        """What it takes of a batch; raises ConfigError when it cannot be sent."""
+        return BATCH_ITEM_BYTES + self._sending.encoded_bytes(message)
+
+    def add(self, message: Message, size: int, tell: Tell) -> _Batch | None:
         """Put a message into its topic's batch; a batch that was made for it is to be sent: `send` it."""
-        size = BATCH_ITEM_BYTES + self._sending.encoded_bytes(message)
         with self._lock:
             batch = self._open.get(message.topic)
             made = batch is None or not batch.has_room(size, self._sending.settings.message_bytes_max)
@@ -67,7 +81,7 @@ class Lingering:
             batch.tell_all(error)
             return
         for tell, each in zip(batch.tells, _apart(result, len(batch.messages)), strict=True):
-            tell(each)
+            _told(tell, each)
 
     def flush(self) -> None:
         """Send all there is now."""
@@ -93,7 +107,15 @@ class _Batch:
 
     def tell_all(self, error: Exception) -> None:
         for tell in self.tells:
-            tell(error)
+            _told(tell, error)
+
+
+def _told(tell: Tell, outcome: SendResult | Exception) -> None:
+    """One that fails keeps the others of its batch from nothing."""
+    try:
+        tell(outcome)
+    except Exception:
+        _log.exception("what was to be told the result of a request failed")
 
 
 def _apart(result: SendResult, count: int) -> Iterator[SendResult]:

@@ -106,9 +106,7 @@ class LitePullConsumer:
 
     def close(self) -> None:
         """Leave the group; what the last `poll` brought is not counted as done."""
-        if self._loop.is_alive:
-            self._loop.run(self._polling.consuming.stop(0.0))
-            self._loop.end()
+        self._loop.end(self._polling.consuming.stop(0.0))
         self._polling.consuming.is_stopping = True
 
     def __enter__(self) -> Self:

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import msgspec.inspect
 
+from kourou.client.handlers import is_async
 from kourou.client.outcomes import DeadLetter
 from kourou.errors import ConfigError
 from kourou.message import ReceivedMessage
@@ -50,7 +51,7 @@ def taking_messages(handler: Callable[..., object]) -> Callable[[ReceivedMessage
         given = message if read is None else _payload(read, message, wanted)
         return given, dict.fromkeys(extra, message)
 
-    if inspect.iscoroutinefunction(handler):
+    if is_async(handler):
 
         @functools.wraps(handler)
         async def call_async(message: ReceivedMessage) -> object:

@@ -7,7 +7,7 @@ What they do is in `sending.py` (a message gets ready), `sends.py` (it finds its
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -78,6 +78,7 @@ class Producer:
             tls=self._sending.settings.tls,
             sign=self._sending.settings.sign,
         )
+        self._sending.when_unreachable(self._driver.attend)
         self._tracing = self._sending.traced(
             name_server, Chance(), lambda told: self._driver.start(told, _ignored), self._driver.attend
         )
@@ -96,8 +97,8 @@ class Producer:
         """Send a message, and return once a broker has it.
 
         Messages with one `key` go to one queue, and so are read in the order they were sent; `queue` names
-        the queue itself; `select` is a function that picks one of the queues it is given. Such a message is
-        tried once and goes nowhere else; any other goes to the next queue in turn, and to another broker
+        the queue itself; `select(queues, message)` is a function that picks one of the queues. Such a message
+        is tried once and goes nowhere else; any other goes to the next queue in turn, and to another broker
         when that fails. With `order="normal"` a message with a key may go to another queue while its own
         cannot be reached.
 
@@ -142,8 +143,9 @@ class Producer:
                 then(outcome)
 
         if self._lingering is not None and self._lingering.takes(message, where, delay, timeout):
+            size = self._lingering.size_of(message)
             self._driver.run(self._sending.gate.enter(len(message.body), self._sending.settings.send_timeout))
-            batch = self._lingering.add(message, _leaving(self._sending, message, told))
+            batch = self._lingering.add(message, size, _leaving(self._sending, message, told))
             if batch is not None:
                 self._driver.start(self._lingering.send(batch), partial(_if_given_up, batch.tell_all))
             return sent
@@ -168,7 +170,7 @@ class Producer:
 
     def send_batch(
         self,
-        messages: Sequence[Message],
+        messages: Iterable[Message],
         *,
         key: str | None = None,
         queue: MessageQueue | None = None,
@@ -242,6 +244,8 @@ class Producer:
 
         A closed producer cannot be used again.
         """
+        if not self._sending.home.is_here:
+            return  # a fork must not take leave of the brokers in its parent's name
         if self._lingering is not None:
             self._lingering.flush()
         self._driver.run(self._sending.gate.empty(self._sending.settings.send_timeout))
@@ -259,8 +263,6 @@ class Producer:
         return NO_HANDLERS
 
     def __enter__(self) -> Self:
-        if self._sending.probes:
-            self._driver.attend(self._sending.probe)
         self._stay_known()
         return self
 
@@ -311,6 +313,7 @@ class AsyncProducer:
             tls=self._sending.settings.tls,
             sign=self._sending.settings.sign,
         )
+        self._sending.when_unreachable(self._driver.attend)
         self._tracing = self._sending.traced(
             name_server, Chance(), lambda told: self._driver.start(told, _ignored), self._driver.attend
         )
@@ -359,9 +362,10 @@ class AsyncProducer:
                 then(outcome)
 
         if self._lingering is not None and self._lingering.takes(message, where, delay, timeout):
+            size = self._lingering.size_of(message)
             room = self._sending.gate.enter(len(message.body), self._sending.settings.send_timeout)
             await self._driver.run(room)
-            batch = self._lingering.add(message, _leaving(self._sending, message, told))
+            batch = self._lingering.add(message, size, _leaving(self._sending, message, told))
             if batch is not None:
                 self._driver.start(self._lingering.send(batch), partial(_if_given_up, batch.tell_all))
             return sent
@@ -383,7 +387,7 @@ class AsyncProducer:
 
     async def send_batch(
         self,
-        messages: Sequence[Message],
+        messages: Iterable[Message],
         *,
         key: str | None = None,
         queue: MessageQueue | None = None,
@@ -444,6 +448,8 @@ class AsyncProducer:
 
     async def close(self) -> None:
         """As `Producer.close`."""
+        if not self._sending.home.is_here:
+            return
         if self._lingering is not None:
             self._lingering.flush()
         await self._driver.run(self._sending.gate.empty(self._sending.settings.send_timeout))
@@ -458,8 +464,6 @@ class AsyncProducer:
         return NO_HANDLERS
 
     async def __aenter__(self) -> Self:
-        if self._sending.probes:
-            self._driver.attend(self._sending.probe)
         self._driver.attend(self._beat)
         return self
 
@@ -503,7 +507,7 @@ def _if_given_up(tell: Callable[[Exception], None], outcome: object) -> None:
 
 
 def _handle_of(given: str | SendResult) -> str:
-    handle = given if isinstance(given, str) else given.recall_handle
+    handle = given if isinstance(given, str) else getattr(given, "recall_handle", None)
     if not handle:
         raise ConfigError(
             "this message cannot be taken back: only one that was sent with a delay in seconds or with a "

@@ -8,7 +8,6 @@ to be there for its brokers while handlers are at work.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable
@@ -17,6 +16,8 @@ from typing import Any, Self, TypeVar, Unpack
 
 from kourou.client.consumer_settings import ConsumerOptions, ConsumerSettings
 from kourou.client.consuming import Consuming
+from kourou.client.handlers import is_async, name_of
+from kourou.client.home import Home
 from kourou.client.settings import checked_count
 from kourou.client.workers import Listener, TaskWorkers, ThreadWorkers
 from kourou.doors.chance import Chance
@@ -84,9 +85,9 @@ class PushConsumer:
         """
 
         def add(handler: Handled) -> Handled:
-            if inspect.iscoroutinefunction(handler):
+            if is_async(handler):
                 raise ConfigError(
-                    f"{handler.__name__} is a coroutine function; AsyncPushConsumer calls those"
+                    f"{name_of(handler)} is a coroutine function; AsyncPushConsumer calls those"
                 )
             listener = _listener(handler, ordered, batch_size)
             self._loop.call(self._consuming.subscribe, topic, tags, sql, listener)
@@ -128,13 +129,11 @@ class PushConsumer:
     def close(self, drain: float | None = None) -> None:
         """Wait up to `drain` seconds (by default 10) for handlers at work, keep the place, leave the group.
 
-        A closed consumer cannot be used again.
+        A closed consumer cannot be used again. A handler calls `stop` instead: here it would wait for itself.
         """
         self._stopped.set()
-        if self._loop.is_alive:
-            seconds = self._consuming.settings.drain_seconds if drain is None else drain
-            self._loop.run(self._consuming.stop(seconds))
-            self._loop.end()
+        seconds = self._consuming.settings.drain_seconds if drain is None else drain
+        self._loop.end(self._consuming.stop(seconds))
         self._consuming.is_stopping = True
 
     def __enter__(self) -> Self:
@@ -244,21 +243,29 @@ def _listener(handler: Callable[[Any], object], ordered: bool, batch_size: int |
 
 
 class LoopThread:
-    """An event loop in a thread of its own, from the first use to `end`."""
+    """An event loop in a thread of its own, from the first use to `end`, and never again."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._home = Home("consumer")
+        self._is_over = False
         self._lock = threading.Lock()
 
-    @property
-    def is_alive(self) -> bool:
-        return self._loop is not None
-
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The outcome of `work`, waited for."""
-        return asyncio.run_coroutine_threadsafe(work, self._running()).result()
+        """The outcome of `work`, waited for; raises ConfigError after `end`, and in a forked process."""
+        try:
+            with self._lock:
+                outcome = asyncio.run_coroutine_threadsafe(work, self._running())
+        except ConfigError:
+            work.close()
+            raise
+        try:
+            return outcome.result()
+        except BaseException:
+            outcome.cancel()  # after Ctrl-C nobody waits for it any more
+            raise
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """What `function` returns on the loop; here and now while there is none."""
@@ -270,10 +277,23 @@ class LoopThread:
 
         return self.run(work())
 
-    def end(self) -> None:
-        loop, self._loop = self._loop, None
-        thread, self._thread = self._thread, None
-        if loop is not None and thread is not None:
+    def end(self, last: Coroutine[Any, Any, None]) -> None:
+        """Do this last thing, if there was anything before it. Of several threads, all wait until it is done.
+
+        It has to bear to be done twice: two threads may come at once.
+        """
+        with self._lock:
+            loop = self._loop if self._home.is_here else None
+            if loop is None:
+                last.close()
+                self._loop, self._is_over = None, True
+                return
+            done = asyncio.run_coroutine_threadsafe(last, loop)
+        done.result()
+        with self._lock:
+            thread, self._thread = self._thread, None
+            self._loop, self._is_over = None, True
+        if thread is not None:
             asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             if thread is not threading.current_thread():
@@ -281,12 +301,14 @@ class LoopThread:
             loop.close()
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
-                self._thread.start()
-            return self._loop
+        if self._is_over:
+            raise ConfigError("this consumer is closed; make a new one")
+        self._home.check()
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
+            self._thread.start()
+        return self._loop
 
 
 class _Signals:

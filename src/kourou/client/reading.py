@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from kourou.client import operations, settings
 from kourou.client.cluster_settings import ClusterSettings
+from kourou.client.home import Home
 from kourou.client.namespaces import with_namespace, without_namespace
 from kourou.client.operations import SQL92, Pulled, Start, Subscription
 from kourou.client.presence import Presence, client_id
@@ -133,7 +134,7 @@ class Reading:
             raise ConfigError("tags and sql both say which messages are wanted; give one")
         self._start = checked_start(start)
         self._clock = clock
-        self._routes = self.settings.routes(name_server, clock, chance)
+        self.routes = self.settings.routes(name_server, clock, chance)
         self._route: Route | None = None
         self._subscription = (
             Subscription(self.topic, tags, clock.now_ms())
@@ -142,6 +143,7 @@ class Reading:
         )
         self._lanes: dict[MessageQueue, Lane] = {}
         self._ready: deque[Lane] = deque()  # lanes with something buffered, in the order it came
+        self.home = Home("consumer")
         self._ended = False
         self._announced = announce
         self.presence = Presence(client_id(clock), clock, consumer=self._consumer_data())
@@ -269,6 +271,8 @@ class Reading:
         if self._route is None:
             yield from self._look_up_queues()
         assert self._route is not None
+        if not isinstance(queue, MessageQueue):
+            raise ConfigError(f"queue is {queue!r}; give one of those that `queues` tells")
         if queue.topic != self.topic:
             raise ConfigError(f"{queue} is not one of topic '{self.topic}', which is what is read here")
         return self._route.reader(queue.broker_name)
@@ -288,15 +292,15 @@ class Reading:
         }
 
     def end(self) -> bool:
-        """From now on nothing is read; False when that was so already."""
+        """From now on nothing is read; whether there is anybody to take leave of."""
         was_open, self._ended = not self._ended, True
-        return was_open
+        return was_open and self.home.is_here  # a fork must not take leave in its parent's name
 
     # ---------------------------------------------------------------------------------- queues and places
 
     def _look_up_queues(self) -> Operation[None]:
         deadline = self._clock.monotonic() + LOOKUP_SECONDS
-        route = yield from self._routes.to_read(self.topic, deadline)
+        route = yield from self.routes.to_read(self.topic, deadline)
         if route is self._route:
             return
         self._route = route
@@ -441,7 +445,7 @@ class Reading:
         lane.failure = None if isinstance(error, Busy) else error
         lane.pulling = False
         lane.broker_id = MASTER
-        self._routes.doubt(self.topic)
+        self.routes.doubt(self.topic)
 
     def _take(self, messages_max: int) -> list[ReceivedMessage]:
         taken: list[ReceivedMessage] = []
@@ -454,10 +458,12 @@ class Reading:
         return taken
 
     def _time_to_wait(self, deadline: float | None) -> float:
-        """Until the deadline, or something is to be done: try a lane again, renew the route."""
+        """Until the deadline, or something is to be done: try a lane again, renew the route, see whether a
+        name server said that it has changed."""
         now = self._clock.monotonic()
         moments = [lane.not_before for lane in self._present() if not lane.pulling and not lane.buffered]
-        moments.append(now + (REFRESH_SECONDS if self._present() else AGAIN_SECONDS))
+        is_calm = self._present() and not self.routes.hears_news
+        moments.append(now + (REFRESH_SECONDS if is_calm else AGAIN_SECONDS))
         if deadline is not None:
             moments.append(deadline)
         return max(min(moments) - now, 0.0)
@@ -471,6 +477,7 @@ class Reading:
     def _check_open(self) -> None:
         if self._ended:
             raise ConfigError("this consumer is closed; make a new one")
+        self.home.check()
 
     def _consumer_data(self) -> ConsumerData:
         subscription = self._subscription

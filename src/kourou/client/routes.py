@@ -402,8 +402,10 @@ class Routes:
             else:
                 waiting.append(arrival)
         if waiting is not None:
-            return (yield from _other_s_answer(arrival, topic, self._time_left(deadline)))
-        outcome: Route | MQError = Unreachable(f"the question for the route of '{topic}' was given up")
+            answer = yield from _other_s_answer(arrival, topic, self._time_left(deadline))
+            # Who asked was cancelled, which is nobody else's affair: one of us asks now.
+            return answer if isinstance(answer, Route) else (yield from self._first(topic, deadline))
+        outcome: Route | MQError | _GivenUp = _GivenUp()
         try:
             outcome = yield from self._asked_or_cached(topic, deadline)
             return outcome
@@ -448,8 +450,12 @@ class Routes:
         return max(deadline - self._clock.monotonic(), 0.001)
 
 
-def _other_s_answer(arrival: Arrival, topic: str, timeout: float) -> Operation[Route]:
-    outcome: Route | MQError | None = yield Wait(arrival, timeout, from_broker=False)
+class _GivenUp:
+    """What comes of a question nobody waits for any more."""
+
+
+def _other_s_answer(arrival: Arrival, topic: str, timeout: float) -> Operation[Route | _GivenUp]:
+    outcome: Route | MQError | _GivenUp | None = yield Wait(arrival, timeout, from_broker=False)
     if outcome is None:
         raise TimedOut(f"no name server told the route of '{topic}' within {timeout:g} s")
     if isinstance(outcome, MQError):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from kourou.client import sends, settings
 from kourou.client.delays import DELAY, TIMER_PROPERTIES, Delay, delay_properties
 from kourou.client.gate import Gate
+from kourou.client.home import Home
 from kourou.client.namespaces import with_namespace, without_namespace
 from kourou.client.presence import HEARTBEAT_SECONDS, Presence, client_id
 from kourou.client.producer_settings import ProducerSettings
@@ -98,6 +99,7 @@ class Sending:
         # An address drawn by chance: in containers, many machines have the same real one.
         self._ids = UniqueIds(chance.secret_bytes(4), os.getpid(), chance.getrandbits(32))
         self._ids_lock = threading.Lock()
+        self.home = Home("producer")
         self._ended = False
         self.gate = Gate(options.in_flight_max, options.in_flight_bytes_max, clock)
         self.presence = Presence(client_id(clock), clock, producer=ProducerData(group_name=self.group))
@@ -164,7 +166,7 @@ class Sending:
         timeout: float | None = None,
         delay: Delay | None = None,
     ) -> Operation[SendResult]:
-        outgoing = self.outgoing(message, self._delayed(message, delay))
+        outgoing = self.outgoing(message, None if delay is None else self._delayed(message, delay))
         return self.sent(outgoing, self.plan(outgoing, message, where, timeout))
 
     def send_soon(
@@ -174,7 +176,7 @@ class Sending:
 
         First what waits for room among the messages on their way, then what sends and makes room again.
         """
-        outgoing = self.outgoing(message, self._delayed(message, delay))
+        outgoing = self.outgoing(message, None if delay is None else self._delayed(message, delay))
         plan = self.plan(outgoing, message, where, timeout)._replace(
             retries=self.settings.retries_soon, retried_codes=frozenset()
         )
@@ -241,17 +243,18 @@ class Sending:
         return self.sent(outgoing, self.plan(outgoing, message, ANYWHERE, timeout))
 
     def send_batch(
-        self, messages: Sequence[Message], where: Where = ANYWHERE, timeout: float | None = None
+        self, messages: Iterable[Message], where: Where = ANYWHERE, timeout: float | None = None
     ) -> Operation[SendResult]:
-        outgoing = self._outgoing_batch(messages)
-        return self.sent(outgoing, self.plan(outgoing, messages[0], where, timeout))
+        together = _listed(messages)
+        outgoing = self._outgoing_batch(together)
+        return self.sent(outgoing, self.plan(outgoing, together[0], where, timeout))
 
     def send_all(
         self, messages: Iterable[Message], where: Where, timeout: float | None
     ) -> Operation[list[SendResult]]:
         """Send many messages in as few requests as possible; raises with the first that fails."""
         results = []
-        for part in self.parts(messages):
+        for part in self.parts(_listed(messages) if isinstance(messages, Message) else messages):
             result = yield from self.send_batch(part, where, timeout)
             results.append(result)
         return results
@@ -342,10 +345,10 @@ class Sending:
         yield from self.presence.beat(self.routes.masters())
         return HEARTBEAT_SECONDS
 
-    @property
-    def probes(self) -> bool:
-        """Whether `probe` has something to do."""
-        return self._faults is not None and self.settings.probe_brokers
+    def when_unreachable(self, attend: Callable[[Chores], None]) -> None:
+        """Have `attend` probe, if that is wanted, from when a broker cannot be reached for the first time."""
+        if self._faults is not None and self.settings.probe_brokers:
+            self._faults.first_unreachable = lambda: attend(self.probe)
 
     def probe(self) -> Operation[float]:
         """A chore: look whether brokers that could not be reached are there again."""
@@ -376,6 +379,7 @@ class Sending:
     def check_open(self) -> None:
         if self._ended:
             raise ConfigError("this producer is closed; make a new one")
+        self.home.check()
 
     # -------------------------------------------------------------------------------- how it is sent
 
@@ -400,6 +404,8 @@ class Sending:
                 "select with one of them: give one"
             )
         if where.queue is not None:
+            if not isinstance(where.queue, MessageQueue):
+                raise ConfigError(f"queue is {where.queue!r}; give one of those that `queues` tells")
             if self.topic_at_broker(where.queue.topic) != topic:
                 raise ConfigError(
                     f"a queue of topic '{where.queue.topic}' is given for a message to '{message.topic}'"
@@ -473,6 +479,7 @@ class Sending:
         batches: dict[str, list[Message]] = {}
         sizes: dict[str, int] = {}
         for message in messages:
+            check_message(message)
             self._check_batchable(message, message.topic)
             size = BATCH_ITEM_BYTES + self.encoded_bytes(message)
             batch = batches.setdefault(message.topic, [])
@@ -484,9 +491,8 @@ class Sending:
             sizes[message.topic] = size + (sizes[message.topic] if len(batch) > 1 else 0)
         yield from batches.values()
 
-    def _delayed(self, message: Message, delay: Delay | None) -> dict[str, str]:
-        if delay is None:
-            return message.properties
+    def _delayed(self, message: Message, delay: Delay) -> dict[str, str]:
+        check_message(message)
         wanted = delay_properties(delay)
         if wanted and any(name in message.properties for name in {DELAY, *TIMER_PROPERTIES}):
             raise ConfigError("delay is given, and the message has a property that says another; give one")
@@ -495,6 +501,7 @@ class Sending:
     def _outgoing_batch(self, messages: Sequence[Message]) -> Outgoing:
         if not messages:
             raise ConfigError("an empty batch cannot be sent; give at least one message")
+        check_message(messages[0])
         topic = messages[0].topic
         for message in messages:
             self._check_batchable(message, topic)
@@ -522,6 +529,7 @@ class Sending:
 
     def _check_sendable(self, message: Message) -> None:
         self.check_open()
+        check_message(message)
         if message.topic in NOT_SENDABLE:
             raise ConfigError(f"topic '{message.topic}' belongs to the brokers; send to one of your own")
         if not message.body:
@@ -569,6 +577,21 @@ BATCH_ITEM_BYTES = 22
 """What a message in a batch needs besides its body and properties."""
 
 NOT_IN_BATCHES = frozenset({DELAY, *TIMER_PROPERTIES, TRANSACTION_PREPARED})
+
+
+def _listed(messages: Iterable[Message]) -> list[Message]:
+    if isinstance(messages, Message):
+        raise ConfigError("one message is given, and several are sent together: put it into a list")
+    return list(messages)
+
+
+def check_message(message: object) -> None:
+    """Raises ConfigError for what is no message to send."""
+    if not isinstance(message, Message):
+        raise ConfigError(
+            f"{str(message)[:80]!r} is a {type(message).__name__}, and a kourou.Message is sent: "
+            'Message("topic", b"body")'
+        )
 
 
 def _encoded(table: dict[str, str]) -> bytes:

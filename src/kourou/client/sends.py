@@ -337,7 +337,10 @@ def vip_address(address: str) -> str:
 def _gave_up(topic: str, tried: Sequence[MessageQueue], seconds: float, failure: MQError | None) -> MQError:
     spent = f"{seconds * 1000:.0f} ms"
     if failure is None:
-        return TimedOut(f"no time was left to send to '{topic}': finding its brokers took {spent}; give more")
+        return TimedOut(
+            f"no time was left to send to '{topic}': finding its brokers, and whatever else is done here, "
+            f"took {spent}; give more, or send fewer at once"
+        )
     where = ", ".join(f"{queue.broker_name} queue {queue.queue_id}" for queue in tried)
     tries = "1 try" if len(tried) == 1 else f"{len(tried)} tries"
     text = f"sending to '{topic}' failed: {tries} in {spent} ({where}); last: {failure}"

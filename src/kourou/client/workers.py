@@ -9,13 +9,13 @@ has ended is told together: the loop is woken once for all that ended before it 
 
 from __future__ import annotations
 
-import inspect
 import queue
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kourou.client.handlers import check_handled, is_async
 from kourou.client.held_queue import HeldQueue
 from kourou.doors.clock import Clock
 from kourou.message import ReceivedMessage
@@ -40,7 +40,7 @@ class Listener:
         self.ordered = ordered
         self.batch_size = batch_size
         """How many messages at most in one call; None for a handler that takes one, and not a list of one."""
-        self.is_async = inspect.iscoroutinefunction(handler)
+        self.is_async = is_async(handler)
         self.hooks: ConsumeHooks | None = None
 
     def observe(self, hooks: ConsumeHooks) -> None:
@@ -179,7 +179,9 @@ class ThreadWorkers:
             if not task.goes_on:
                 break
             try:
-                handler(unit if is_batched else unit[0])
+                returned = handler(unit if is_batched else unit[0])
+                if returned is not None:
+                    check_handled(handler, returned)
             except BaseException as failure:
                 # Whatever it is, SystemExit included: a thread that ends here would be missed for ever.
                 task.failure = failure

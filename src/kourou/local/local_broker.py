@@ -23,7 +23,7 @@ from kourou.doors.clock import RealClock
 from kourou.doors.files import Files
 from kourou.doors.memory_files import MemoryFiles
 from kourou.errors import ConfigError, MQError
-from kourou.local.node import Node
+from kourou.local.node import Node, data_folder
 from kourou.nameserver.config import NameServerConfig
 
 START_SECONDS_MAX = 30.0
@@ -93,7 +93,9 @@ class LocalBroker:
         """Returns when it serves."""
         if self._thread is not None:
             raise MQError("this LocalBroker is running already")
-        if self._data is None and self._files is None:
+        if self._data is not None:
+            data_folder(self._data)
+        elif self._files is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="kourou-")
             self._data = self._temporary.name
         folder = self._data or IN_MEMORY

@@ -12,14 +12,27 @@ from kourou.broker.config import BrokerConfig
 from kourou.doors.chance import Chance
 from kourou.doors.clock import RealClock
 from kourou.doors.failing_files import machine_files
-from kourou.doors.files import Files
+from kourou.doors.files import Files, RealFiles
 from kourou.doors.network import RealNetwork
+from kourou.errors import ConfigError
 from kourou.nameserver.config import NameServerConfig
 from kourou.nameserver.server import NameServer
 from kourou.remoting.access import Access
 
 INNER_ACCOUNT: Final = "kourou-inner"
 """Known in this process only, under a secret that is made anew each time."""
+
+
+def data_folder(given: str) -> str:
+    """The whole path of a folder that is there, or can be made; raises ConfigError where a file is."""
+    files, path = RealFiles(), os.path.abspath(given)
+    above = path
+    while not files.exists(above) and above != os.path.dirname(above):
+        above = os.path.dirname(above)
+    if files.exists(above) and not files.is_folder(above):
+        where = "is a file" if above == path else f"cannot be made: {above} is a file"
+        raise ConfigError(f"the data folder '{given}' {where}; name another one (--data, data=)")
+    return path
 
 
 class Node:

@@ -121,5 +121,6 @@ def _fault(what: str, name: str, most: int) -> str | None:
     if len(name) > most:
         return f"{what} '{printable(name)}' is longer than {most} characters"
     if not _LEGAL.fullmatch(name):
-        return f"{what} '{printable(name)}' has illegal characters: only ^[%|a-zA-Z0-9_-]+$ are allowed"
+        allowed = "a name is of letters a-z A-Z, digits and _ - % |"
+        return f"{what} '{printable(name)}' has illegal characters: {allowed}"
     return None

@@ -13,6 +13,8 @@ _MAPPED = "::ffff:"
 
 def parse_address(text: str) -> tuple[str, int]:
     """`host:port` or `[v6]:port` as (host, port); raises ConfigError naming the value."""
+    if "://" in text:
+        raise ConfigError(f"address '{text}' is a URL; give host and port alone, as in 127.0.0.1:9876")
     host, colon, port_text = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

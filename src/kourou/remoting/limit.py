@@ -14,11 +14,14 @@ class Limit:
         self._clock = clock
         self._seconds = seconds
         self._timer: Timer | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._cancelled_before = 0
         self._is_over = False
 
     async def __aenter__(self) -> None:
-        task = asyncio.current_task()
+        task = self._task = asyncio.current_task()
         assert task is not None
+        self._cancelled_before = task.cancelling()
 
         def over() -> None:
             self._is_over = True
@@ -28,6 +31,11 @@ class Limit:
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self._timer is not None
+        assert self._task is not None
         self._timer.cancel()
-        if self._is_over and kind is asyncio.CancelledError:
+        if not self._is_over:
+            return
+        # Our own cancellation is taken back, or whoever counts them (TaskGroup, Runner) takes it for theirs.
+        is_only_ours = self._task.uncancel() <= self._cancelled_before
+        if is_only_ours and kind is asyncio.CancelledError:
             raise TimeoutError(f"no answer within {self._seconds:g} s") from None

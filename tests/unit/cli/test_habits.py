@@ -182,7 +182,10 @@ def test_the_file_is_where_such_files_are() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["KOUROU_BROKER_LISTEN_PORT", "KOUROU_NAMESERVER_LISTEN_PORT", "KOUROU_CONFIG", "PATH", "KOUROU_CONTEXT"],
+    [
+        *("KOUROU_BROKER_LISTEN_PORT", "KOUROU_NAMESERVER_LISTEN_PORT", "KOUROU_CONFIG", "PATH"),
+        *("KOUROU_CONTEXT", "KOUROU_NATIVE", "KOUROU_BUILD_NATIVE"),
+    ],
 )
 def test_variables_that_mean_something_are_let_be(name: str) -> None:
     assert list(misspelt({name: "1"})) == []
@@ -207,7 +210,7 @@ def test_wide_has_more_columns(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nobody_to_ask_needs_a_yes() -> None:
     confirmed("It goes.", True)
-    with pytest.raises(click.UsageError, match="--yes"):
+    with pytest.raises(ConfigError, match="--yes"):  # the command was used rightly: no word of its usage
         confirmed("It goes.", False)
 
 

@@ -18,7 +18,13 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "said"),
     [
-        (["topic", "create", "a b", "-n", "h:1"], 2, "topic 'a b' has illegal characters"),
+        (
+            ["topic", "create", "a b", "-n", "h:1"],
+            2,
+            "topic 'a b' has illegal characters: a name is of letters a-z A-Z, digits and _ - % |",
+        ),
+        (["start", "--data", __file__], 2, f"the data folder '{__file__}' is a file"),
+        (["start", "--data", f"{__file__}/a/b"], 2, f"cannot be made: {__file__} is a file"),
         (["topic", "create", "t", "-n", "h:1", "-b", "b:1", "-c", "c"], 2, "give one of them"),
         (["topic", "create", "t", "-n", "h:1", "--perm", "9"], 2, "--perm"),
         (["topic", "create", "t", "-n", "h:1", "--read-queues", "0"], 2, "--read-queues"),

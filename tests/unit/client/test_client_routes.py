@@ -266,15 +266,20 @@ def test_who_waited_for_a_question_that_failed_gets_its_error(clock: SimulatedCl
     play(routes.to_read("t", 3.0), World({"n:1": {"t": route_of(TWO_BROKERS)}}))
 
 
-def test_a_question_that_is_given_up_does_not_leave_others_waiting(clock: SimulatedClock) -> None:
+def test_a_question_that_is_given_up_is_asked_by_who_waited_for_it(clock: SimulatedClock) -> None:
     routes = Routes(servers(clock, "n:1"), clock)
-    first, second = routes.to_read("t", 3.0), routes.to_read("t", 3.0)
+    first, second, third = (routes.to_read("t", 3.0) for _ in range(3))
     next(first)
-    wait = next(second)
-    assert isinstance(wait, Wait)
+    waits = [next(second), next(third)]
     first.close()  # its task was cancelled
-    with pytest.raises(Unreachable, match="was given up"):
-        second.send(wait.arrival.value)
+    assert isinstance(waits[0], Wait)
+    assert isinstance(second.send(waits[0].arrival.value), Call)
+    assert isinstance(waits[1], Wait)
+    wait = third.send(waits[1].arrival.value)  # for the second one now
+    with pytest.raises(StopIteration) as done:
+        second.send(reply(body=route_of(TWO_BROKERS).encode()))
+    assert isinstance(wait, Wait)
+    assert wait.arrival.value is done.value.value
 
 
 # ------------------------------------------------------------------------------------- queues of an order

@@ -268,10 +268,10 @@ def test_a_paused_topic_is_not_read_until_it_is_resumed(world: ConsumingWorld) -
     member = world.consumer().on("orders").start()
     world.send("orders", b"1")
     member.engine.pause(["orders"])
-    world.send("orders", b"2")  # the pull that was on its way may bring this one
+    world.send("orders", b"2")  # not even this one, for which a pull waits at the broker
     world.send("orders", b"3")
     world.pass_time(20)
-    assert b"3" not in member.bodies
+    assert member.bodies == [b"1"]
     member.engine.resume([])
     world.settle()
     assert member.bodies == [b"1", b"2", b"3"]

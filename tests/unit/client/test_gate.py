@@ -70,6 +70,18 @@ def test_who_is_let_through_at_the_last_moment_passes() -> None:
     play(gate.enter(1, 3.0), too_late)
 
 
+def test_who_is_cancelled_while_waiting_takes_nobody_s_place() -> None:
+    gate = Gate(1, 1000, SimulatedClock())
+    play(gate.enter(1, 3.0), never)
+    cancelled, admitted = gate.enter(1, 3.0), gate.enter(1, 3.0)
+    _waiting(cancelled)
+    cancelled.close()
+    _waiting(admitted)
+    gate.leave(1)  # and so `admitted` is let through
+    admitted.close()  # cancelled before it has heard of it
+    play(gate.enter(1, 3.0), never)
+
+
 def _waiting(operation: Operation[None]) -> Wait:
     step = next(operation)
     assert isinstance(step, Wait)

@@ -157,4 +157,41 @@ def test_by_its_keys_a_message_sent_twice_is_handled_once(marks: Marks) -> None:
 
 def test_only_what_can_be_called_is_a_handler() -> None:
     with pytest.raises(ConfigError, match="cannot be called"):
-        idempotent(marks=MemoryMarks())(3)
+        idempotent(marks=MemoryMarks())(3)  # type: ignore[type-var]
+
+
+def test_a_key_that_is_in_one_batch_twice_is_handled_once(marks: Marks) -> None:
+    handled: list[int] = []
+
+    @idempotent(marks=marks, key=by_keys)
+    def handle(messages: list[ReceivedMessage]) -> None:
+        handled.extend(message.queue_offset for message in messages)
+
+    handle([message(1, "order-1"), message(2, "order-2"), message(3, "order-1")])
+    assert handled == [1, 2]
+    handle([message(4, "order-1")])
+    assert handled == [1, 2]
+
+
+def test_marks_that_cannot_be_kept_or_are_none_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere/marks\.db.*a folder"):
+        SqliteMarks(tmp_path / "nowhere" / "marks.db")
+    (tmp_path / "text").write_text("this is no database, and long enough for SQLite to see that " * 9)
+    with pytest.raises(ConfigError, match="text': file is not a database"):
+        SqliteMarks(tmp_path / "text")
+    with pytest.raises(ConfigError, match="marks is 3, which cannot claim"):
+        idempotent(marks=3)  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match="key is 'id'"):
+        idempotent(key="id")  # type: ignore[call-overload]
+
+
+def test_a_handler_that_only_made_a_coroutine_has_not_handled_its_message(marks: Marks) -> None:
+    async def handle(message: ReceivedMessage) -> None: ...
+
+    def hiding(message: ReceivedMessage) -> Any:
+        return handle(message)
+
+    hidden = idempotent(marks=marks)(hiding)
+    for _ in range(2):  # and so it comes again
+        with pytest.raises(ConfigError, match="returned a coroutine"):
+            hidden(message(1))

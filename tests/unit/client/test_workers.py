@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from kourou.client.consume_hooks import ConsumeHooks
 from kourou.client.held_queue import HeldQueue
 from kourou.client.operations import Subscription
 from kourou.client.workers import Listener, Task, TaskWorkers, ThreadWorkers
 from kourou.doors.clock import RealClock
+from kourou.errors import ConfigError
 from kourou.message import ReceivedMessage
 from kourou.protocol import record
 from kourou.protocol.bodies import MessageQueue
@@ -228,3 +230,18 @@ def test_plain_functions_go_to_threads() -> None:
     run(TaskWorkers, tasks(lambda message: names.append(threading.current_thread().name), 3))
     assert len(names) == 3
     assert threading.main_thread().name not in names
+
+
+@pytest.mark.parametrize("kind", [ThreadWorkers, TaskWorkers])
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_message_whose_handler_only_made_a_coroutine_is_not_done(
+    kind: type[ThreadWorkers] | type[TaskWorkers], observed: bool
+) -> None:
+    async def handle(message: Any) -> None: ...
+
+    given = tasks(lambda message: handle(message), 1)
+    if observed:
+        given[0].listener.observe(ConsumeHooks("g", (), RealClock()))
+    (ended,) = run(kind, given)
+    assert isinstance(ended.failure, ConfigError)
+    assert ended.done == 0

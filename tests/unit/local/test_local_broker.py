@@ -30,6 +30,15 @@ def test_a_bad_setting_is_named_and_leaves_nothing_behind(tmp_path: Path) -> Non
     assert not (tmp_path / "data").exists()
 
 
+def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ConfigError, match=r"the data folder '.*/file' is a file; name another"):
+        LocalBroker(file).start()
+    with pytest.raises(ConfigError, match=r"'.*/file/below/it' cannot be made: .*/file is a file"):
+        LocalBroker(file / "below" / "it").start()
+
+
 def test_a_setting_that_does_not_exist_is_named() -> None:
     with pytest.raises((TypeError, ConfigError), match="brokr_name"):
         LocalBroker(brokr_name="x").start()

@@ -15,6 +15,7 @@ from kourou.broker.timers import Timers
 from kourou.broker.topics import Topics
 from kourou.doors.clock import Clock
 from kourou.doors.files import Files
+from kourou.native import native
 from kourou.protocol.bodies import (
     ConsumeStats,
     KVTable,
@@ -244,6 +245,7 @@ class RuntimeInfoHandler:
         return {
             "brokerVersionDesc": OUR_VERSION,
             "kourouVersion": __version__,
+            "kourouNative": "false" if native is None else "true",
             "kourouNowMillis": str(self._clock.now_ms()),
             "brokerActive": "true",
             "bootTimestamp": str(self._started_ms),

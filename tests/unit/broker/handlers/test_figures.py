@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kourou.native import native
 from kourou.protocol import fastjson
 from kourou.protocol.bodies import KVTable, TopicConfig, TopicTable
 from kourou.protocol.codes import RequestCode
@@ -94,6 +95,7 @@ def test_the_broker_says_how_it_is(started: BrokerWorld) -> None:
     assert int(table["commitLogMaxOffset"]) == started.broker.store.wrote > 0
     assert table["brokerActive"] == "true"
     assert table["brokerVersionDesc"] == "V4_9_8"
+    assert table["kourouNative"] == ("false" if native is None else "true")
     assert 0 <= float(table["commitLogDiskRatio"]) <= 1
     assert table["sendThreadPoolQueueSize"] == table["pullThreadPoolQueueHeadWaitTimeMills"] == "0"
     assert int(table["earliestMessageTimeStamp"]) <= started.clock.now_ms()
