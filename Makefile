@@ -1,5 +1,6 @@
 # Everything a person or a machine does with this repository, from a bare clone.
-# Needed beforehand: make and Python >= 3.11; `make test` drives a chromium through the console. `make interop` also wants Java and Maven, `make bench` a C compiler.
+# Needed beforehand: make and Python >= 3.11; `make test` drives a chromium through the console. `make interop` also wants Java and Maven, `make bench`
+# and `make sanitize` a C compiler. With one, and the headers of Python, the native loops are compiled and tested, too (docs/decisions/0022).
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -34,7 +35,7 @@ SEEDS ?= 500
 WORKERS ?= 3
 ARGS ?=
 
-.PHONY: help demo test lint format interop bench chaos sim fuzz soak docs constraints install clean
+.PHONY: help demo test lint format interop bench chaos sim fuzz sanitize soak docs constraints install clean
 
 help: ## show this list
 	@echo "Kourou: a message queue that speaks Apache RocketMQ. Targets:"
@@ -80,6 +81,9 @@ fuzz: $(STAMP) ## look for inputs that break a promise: SECONDS of coverage-guid
 	@status=0; $(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(TARGETS) || status=$$?; \
 	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile explore --numprocesses $(WORKERS) --timeout 0 $(ARGS) || status=$$?; \
 	exit $$status
+
+sanitize: $(STAMP) ## the native loops compiled so that a wrong access ends the test (gcc), under the tests of all that uses them
+	@$(BIN)/python -m tools.sanitize $(ARGS)
 
 soak: $(STAMP) ## send and receive for HOURS, or MINUTES: memory, descriptors and tasks must not grow
 	@HOURS=$(HOURS) MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/soak --timeout 0 -s $(ARGS)

@@ -47,7 +47,7 @@ def figures(results: dict[str, Any]) -> str:
     if results["messages"]:
         parts += [_message_table(results), f"![Rates and CPU against Apache's](pictures/{PICTURE.name})"]
     parts += _delivery_table(results) + _footprint_table(results)
-    parts += _flatness_table(results) + _java_table(results)
+    parts += _flatness_table(results) + _java_table(results) + _goal_table(results)
     return "\n" + "\n\n".join(parts) + "\n\n"
 
 
@@ -129,6 +129,20 @@ def _java_table(results: dict[str, Any]) -> list[str]:
         for programme, row in measured.rates.items()
     ]
     return [_table(f"Apache's own benchmark, messages/s | {OURS} | {APACHE} | ratio | aim", rows)]
+
+
+def _goal_table(results: dict[str, Any]) -> list[str]:
+    """All else that was measured: name server, start, clients in Python, replication, Spark."""
+    rows = [
+        f"| {goal.name} | {goal.value:,.{_digits(goal.value)}f} {goal.unit} | "
+        f"{'≤' if goal.at_most else '≥'} {goal.limit:,g} | {'aimed for' if goal.is_aim else 'promised'} |"
+        for goal in report.goals(results)
+    ]
+    return [_table("what else is measured | kourou | | ", rows)] if rows else []
+
+
+def _digits(value: float) -> int:
+    return 0 if value >= 1000 else 1 if value >= 10 else 2
 
 
 def _table(titles: str, rows: list[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from bench import clients, lookups, messages, metrics, replication, spark, spark_archive, spark_sink
 from bench.servers import APACHE, NEWER, OURS
+from kourou import native
 
 SEND_CASE = "send 64x16, 1 KiB"
 BASELINE = Path(__file__).with_name("baseline.json")
@@ -231,7 +232,11 @@ def verdict(goals: list[Goal]) -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    return {"python": platform.python_version(), "cores": os.cpu_count(), "system": platform.system()}
+    return {
+        "python": f"{platform.python_version()} {native.described()}",
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+    }
 
 
 def baseline() -> dict[str, Any]:

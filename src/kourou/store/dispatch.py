@@ -18,6 +18,7 @@ closed: a third of all that such a send costs.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -130,6 +131,17 @@ class Dispatcher:
         for queue in self.staged:
             queue.next_offset -= len(queue.staged) // 3
         self._clear()
+
+    def take_back(self, place: int) -> None:
+        """Records from `place` on were not staged after all: so for those what `drop_staged` does for all."""
+        for queue in self.staged:
+            entries = queue.staged
+            while entries and entries[-3] >= place:
+                del entries[-3:]
+                queue.next_offset -= 1
+        self.staged[:] = [queue for queue in self.staged if queue.staged]
+        kept = bisect_left(self.keys.places, place)
+        del self.keys.hashes[kept:], self.keys.places[kept:]
 
     def _clear(self) -> None:
         self.keys = Keys([], [])

@@ -67,12 +67,15 @@ class SendRunHandler:
         self._usual = UsualProperties(plain.stored_properties)
         config = plain.config
         self._body_bytes_max = config.message_bytes_max
-        self._template = reply_template(
+        template = reply_template(
             b'{"msgId":"%%b%%016X","queueId":"%%d","queueOffset":"%%d","transactionId":"%%b",'
-            b'"MSG_REGION":"%b","TRACE_ON":"%b"}'
-            % (config.region.encode(), b"true" if config.trace_on else b"false")
+            b'"MSG_REGION":\0,"TRACE_ON":"%b"}' % (b"true" if config.trace_on else b"false")
         )
-        self._template_parts = tuple(re.split(rb"%b%016X|%d|%b", self._template))
+        region = msgspec.json.encode(config.region)  # whatever it is: it may hold a % or a quote
+        self._template = template.replace(b"\0", region.replace(b"%", b"%%"))
+        self._template_parts = tuple(
+            part.replace(b"\0", region) for part in re.split(rb"%b%016X|%d|%b", template)
+        )
         self._around: list[Around] = []
         """For `native`: what stands around the unique id of the last message."""
 
