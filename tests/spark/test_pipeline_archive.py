@@ -15,6 +15,7 @@ from kourou.spark.pipelines.archive import archive
 from kourou.spark.pipelines.audit import audit_lake
 from kourou.spark.pipelines.lake import Lake
 from kourou.spark.pipelines.lake_frames import read_lake
+from kourou.spark.pipelines.reach import Reach
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -119,6 +120,20 @@ def test_a_continuous_archive_goes_on_until_it_is_stopped_and_loses_nothing(
     )
     assert done.rows == 20
     assert bodies_in(spark, lake) == list(range(20))
+
+
+def test_a_run_that_is_stopped_keeps_what_it_has_committed_and_the_next_adds_the_rest(
+    spark: SparkSession, broker: kourou.LocalBroker, new_topic: NewTopic, fill: Fill, tmp_path: Path
+) -> None:
+    topic, lake, stop = new_topic(1), tmp_path / "lake", threading.Event()
+    fill(topic, numbers(30))
+    few_at_a_time = Reach(broker.name_server, {"maxOffsetsPerTrigger": "10"})
+    stopped = archive(
+        spark, few_at_a_time, str(lake), topics=[topic], stop=stop, progress=lambda *_: stop.set()
+    )
+    assert (stopped.rows, stopped.commits) == (10, 1)
+    assert archive(spark, few_at_a_time, str(lake), topics=[topic]).commits == 2
+    assert bodies_in(spark, lake) == list(range(30))
 
 
 def test_a_dry_run_says_what_there_is_to_do_and_makes_nothing(

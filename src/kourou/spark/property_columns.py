@@ -4,7 +4,8 @@
     entries     [begin,     middle,         end)          one for each U+0002; the middle is its first U+0001
 
 Rules are those of `protocol/properties.py`: an entry without a name or a value does not count, of two with
-one name the later wins, and the last U+0002 may be missing.
+one name the later wins, and the last U+0002 may be missing. `kourou.native` finds entries and copies texts
+where it is there; what is unusual (a name twice, or not UTF-8) is left to NumPy.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kourou.native import native
+
 Numbers = Any
 """A NumPy array of numbers."""
 
 _NAME_END, _VALUE_END = 1, 2
+_NO_TEXT = "\ufffd"  # so shows what is not UTF-8, whatever it is
 _BITS = 62
 
 
@@ -42,6 +46,8 @@ class Properties:
 
     def values(self, name: str) -> pa.StringArray:
         """The value of one property for each message; null where there is none."""
+        if self._found is not None and _NO_TEXT not in name:
+            return self._found.values(name)
         entries = self._entries
         code = self._codes.get(name)
         count = len(self._packed)
@@ -54,6 +60,8 @@ class Properties:
 
     def maps(self) -> pa.MapArray:
         """All of them, as a map for each message."""
+        if self._found is not None and (maps := self._found.maps()) is not None:
+            return maps
         entries = self._entries
         keep = self._that_count()
         message = entries.message if keep is None else entries.message[keep]
@@ -64,6 +72,10 @@ class Properties:
         offsets = np.zeros(len(self._packed) + 1, dtype=np.int32)
         np.cumsum(np.bincount(message, minlength=len(self._packed)), out=offsets[1:])
         return pa.MapArray.from_arrays(pa.array(offsets), names, values)
+
+    @cached_property
+    def _found(self) -> _NativeEntries | None:
+        return None if native is None else _NativeEntries(self._data, self._bounds)
 
     @cached_property
     def _entries(self) -> _Entries:
@@ -96,6 +108,48 @@ class Properties:
         both = message * len(self._codes) + codes
         _, last_reversed = np.unique(both[::-1], return_index=True)
         return np.sort(len(both) - 1 - last_reversed)
+
+
+class _NativeEntries:
+    """The same entries, found and copied by `native/columns.c`."""
+
+    def __init__(self, data: Numbers, bounds: Numbers) -> None:
+        assert native is not None
+        self._data = data
+        self._firsts, self._entries, self._is_repeated = native.property_entries(
+            data, bounds.astype(np.int32)
+        )
+        self._count = len(bounds) - 1
+
+    def values(self, name: str) -> pa.StringArray:
+        assert native is not None
+        nulls, valid, bounds, values = native.property_values(
+            self._data, self._firsts, self._entries, name.encode()
+        )
+        return _column(self._count, bounds, values, valid if nulls else None, nulls)
+
+    def maps(self) -> pa.MapArray | None:
+        """None when a name may stand twice in a message, as it is or as it is shown."""
+        if self._is_repeated:
+            return None
+        assert native is not None
+        name_bounds, names, value_bounds, values = native.property_texts(self._data, self._entries)
+        if not names.isascii():
+            return None  # it may be UTF-8, and is rare
+        count = len(name_bounds) // 4 - 1
+        offsets = pa.Array.from_buffers(pa.int32(), self._count + 1, [None, pa.py_buffer(self._firsts)])
+        return pa.MapArray.from_arrays(
+            offsets, _column(count, name_bounds, names), _column(count, value_bounds, values)
+        )
+
+
+def _column(
+    count: int, bounds: bytes, data: bytes, valid: bytes | None = None, nulls: int = 0
+) -> pa.StringArray:
+    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(bounds), pa.py_buffer(data)]
+    if data.isascii():  # nearly always, and seen in no time
+        return pa.Array.from_buffers(pa.string(), count, buffers, nulls)
+    return texts(pa.Array.from_buffers(pa.binary(), count, buffers, nulls))
 
 
 class _Entries:
@@ -147,4 +201,7 @@ def texts(packed: pa.BinaryArray) -> pa.StringArray:
     try:
         return packed.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([each.decode("utf-8", "replace") for each in packed.to_pylist()], pa.string())
+        listed = packed.to_pylist()
+        return pa.array(
+            [None if each is None else each.decode("utf-8", "replace") for each in listed], pa.string()
+        )

@@ -89,7 +89,8 @@ class QueueRows:
         for number in fitting:
             if self.queues[number].broker_name == broker_name:
                 return number
-        return fitting[crc32(broker_name.encode()) % len(fitting)]
+        turn: int = crc32(broker_name.encode()) % len(fitting)
+        return fitting[turn]
 
 
 def _where(given: pa.Array, chosen: Numbers, otherwise: Numbers) -> Numbers:

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from kourou.client.refusals import refusal
 from kourou.errors import MQError, NotFound, Refused, Unreachable
+from kourou.native import native
 from kourou.protocol.bodies import MessageQueue
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command, request
@@ -92,14 +93,14 @@ class Sender:
 
     def _batches(self, topic: str, rows: Outgoing) -> Iterator[_Request]:
         choice = self._choice(topic)
-        numbers = choice.of(rows)
+        numbers, born_ms, order = choice.of(rows), rows.born_ms, None
         if np.count_nonzero(np.diff(numbers)) >= len(np.unique(numbers)):  # those of a queue lie apart
             order = np.argsort(numbers, kind="stable")
-            rows, numbers = rows.take(order), numbers[order]
-        items = batch_items(rows)  # of all queues together: 0.3 us a row less than one by one; bench: sink
-        data, ends = contents(items).data, _ends(items)
-        for start, stop in _runs(numbers, rows.born_ms):
-            queue, born = choice.queues[int(numbers[start])], int(rows.born_ms[start])
+            numbers, born_ms = numbers[order], born_ms[order]
+        # Of all queues together: 0.3 us a row less than one by one; bench: sink.
+        data, ends = joined_items(rows, order)
+        for start, stop in _runs(numbers, born_ms):
+            queue, born = choice.queues[int(numbers[start])], int(born_ms[start])
             low = int(ends[start - 1]) if start else 0
             for first, last in cut(ends[start:stop] - low, REQUEST_BYTES, REQUEST_MESSAGES):
                 high = int(ends[start + last - 1])
@@ -276,6 +277,30 @@ def failure(error: MQError, what: str, patience_seconds: float | None) -> MQErro
 
 
 # ----------------------------------------------------------------------------------------------- bytes
+
+
+def joined_items(rows: Outgoing, order: Numbers | None) -> tuple[memoryview, Numbers]:
+    """The rows as messages of SEND_BATCH_MESSAGE, one after the other, and where each of them ends; in this
+    order, if one is given."""
+    if native is None:
+        items = batch_items(rows if order is None else rows.take(order))
+        return contents(items).data, _ends(items)
+    order = np.arange(len(rows)) if order is None else order
+    (bodies, body_bounds), (properties, property_bounds) = _parts(rows.bodies), _parts(rows.properties)
+    size = len(rows) * (_BATCH_HEAD_BYTES + 2)
+    size += sum(int(bounds[-1]) - int(bounds[0]) for bounds in (body_bounds, property_bounds))
+    joined, ends = pa.allocate_buffer(size), np.empty(len(rows), dtype=np.int64)
+    flags = np.ascontiguousarray(rows.flags, dtype=np.int32)
+    # Each body is copied once, and not three times: 0.3 us a row less; bench: sink.
+    native.join_batch(bodies, body_bounds, properties, property_bounds, flags, order, ends, joined)
+    return memoryview(joined), ends
+
+
+def _parts(column: pa.BinaryArray) -> tuple[pa.Buffer | bytes, Numbers]:
+    """The bytes of a column without nulls, and where its elements begin and end among them."""
+    _, bounds, data = column.buffers()
+    offsets = np.frombuffer(bounds, dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+    return b"" if data is None else data, offsets
 
 
 def batch_items(rows: Outgoing) -> pa.BinaryArray:

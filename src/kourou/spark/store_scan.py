@@ -29,12 +29,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kourou.doors.files import File, Files, RealFiles
 from kourou.errors import ConfigError, MQError, ProtocolError, StoreLocked
-from kourou.protocol.checksum import crc32
+from kourou.native import native
 from kourou.protocol.compression import COMPRESSED, INFLATED_BYTES_MAX
 from kourou.protocol.record import CRC_PROPERTY_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
-from kourou.spark.columns import TYPES, Choice, Numbers, Records, decode
+from kourou.spark.columns import TYPES, Choice, Numbers, Records, decode, plain_array
 from kourou.spark.options import ALL_NAMES, TARGET_PARTITION_BYTES, Given
 from kourou.spark.plain_errors import hide_traceback, in_one_line
+from kourou.spark.python_worker import settle
 from kourou.spark.queue_entries import QueueEntries
 
 OWN_TYPES: Mapping[str, pa.DataType] = {
@@ -107,6 +108,7 @@ class StoreScanReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, LogPieces):
             return  # an empty folder has a partition of Spark's own
+        settle()
         choice = Choice(self._columns, inflated_bytes_max=self._inflated_bytes_max)
         for piece in partition.pieces:
             try:
@@ -370,7 +372,7 @@ class _Scan:
             elif field.name == "brokerName":
                 columns.append(pa.nulls(len(records), pa.string()))
             elif field.name == "recordBytes":
-                columns.append(pa.array(records.sizes.astype(np.int32)))
+                columns.append(plain_array(records.sizes.astype(np.int32), pa.int32()))
             elif field.name == "indexed":
                 columns.append(self._indexed(records, at))
             else:
@@ -404,6 +406,13 @@ class _Scan:
 def _walk(data: bytes, end: int) -> tuple[Numbers, int]:
     """Where records begin by their sizes, as long as these make sense, and where the last one ends. A record
     that begins at `end` or behind it is not looked at."""
+    if native is not None:
+        found, last = native.record_starts(data, end)
+        return np.frombuffer(found, dtype=np.int64), last
+    return _walk_plainly(data, end)
+
+
+def _walk_plainly(data: bytes, end: int) -> tuple[Numbers, int]:
     starts: list[int] = []
     at, stop = 0, min(end, len(data) - RECORD_BYTES_MIN + 1)
     append, unpack = starts.append, _unpack_size
@@ -433,7 +442,6 @@ def _bad(records: Records) -> dict[int, str]:
     The CRC of the whole record, where there is one, else that of the body: either goes over all bytes of it
     once.
     """
-    view = memoryview(records.data)
     starts, ends = records.starts, records.starts + records.sizes
     tails = ends - CRC_PROPERTY_BYTES
     has_crc = (records.property_lengths >= CRC_PROPERTY_BYTES) & (
@@ -441,13 +449,7 @@ def _bad(records: Records) -> dict[int, str]:
     )
     froms: Numbers = np.where(has_crc, starts, records.bodies_at)
     tos: Numbers = np.where(has_crc, tails, records.bodies_at + records.body_lengths)
-    found = (
-        np.array(
-            [crc32(view[start:stop]) for start, stop in zip(froms.tolist(), tos.tolist(), strict=True)],
-            dtype=np.int64,
-        )
-        & 0x7FFF_FFFF
-    )
+    found = records.sums(froms, tos)
     stored = records.numbers(starts + 8, ">i4")
     if has_crc.any():
         stored = np.where(has_crc, _digits(records, tails), stored)

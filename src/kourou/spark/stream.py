@@ -55,7 +55,9 @@ _complaints = Complaints(_log, RealClock())
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query's view of its topics."""
 
-    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema, cluster: Cluster | None = None) -> None:
+        """`cluster` is asked, or the one that all in this process share."""
+        self._own_cluster = cluster
         self._options = options
         self._schema = schema
         self._initial: Offsets | None = None
@@ -70,7 +72,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _cluster(self) -> Cluster:
-        return shared_cluster(self._options.access)
+        return shared_cluster(self._options.access) if self._own_cluster is None else self._own_cluster
 
     # ------------------------------------------------------------------------------ where it begins
 

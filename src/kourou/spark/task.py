@@ -14,6 +14,7 @@ from kourou.spark.offsets import Range
 from kourou.spark.options import SourceOptions
 from kourou.spark.plain_errors import hide_traceback
 from kourou.spark.pulls import PullPlan, pulled, shared_cluster
+from kourou.spark.python_worker import settle
 
 
 class RangesPartition(InputPartition):
@@ -30,6 +31,7 @@ def read_ranges(
     """The messages of a task. An empty plan has a partition that is none of ours, and nothing in it."""
     if not isinstance(partition, RangesPartition):
         return
+    settle()
     try:
         cluster = shared_cluster(options.access)
         wants_bodies = options.verify_crc or "body" in schema.names

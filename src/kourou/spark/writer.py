@@ -31,6 +31,7 @@ from kourou.spark.options import ALL_NAMES, Given
 from kourou.spark.outgoing import Rows, check_columns
 from kourou.spark.plain_errors import hide_traceback, in_one_line
 from kourou.spark.pulls import shared_cluster
+from kourou.spark.python_worker import settle
 from kourou.spark.sending import Sender
 from kourou.spark.staging import Committer, StagedPart, Stager, Transaction
 
@@ -172,6 +173,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _write(options: SinkOptions, transaction: Transaction, iterator: Iterator[pa.RecordBatch]) -> Written:
+    settle()
     context = _context()
     partition = context.partitionId()
     cluster = shared_cluster(options.access)

@@ -3,9 +3,11 @@
     queues ──▶ tasks: pull, decode, Parquet ──▶ one row a task ──▶ driver: one commit ──▶ the next batch
 
 The lake's commits say how far each queue is, so the lake is all that a next run needs: it begins where the
-last commit ends. Spark's own checkpoint lives as long as a run does. Whatever dies, and whenever: files
-without a commit do not count and are swept away, files with one are there, and their offsets are not read
-again.
+last commit ends. Whatever dies, and whenever: files without a commit do not count and are swept away, files
+with one are there, and their offsets are not read again.
+
+A run that goes on is a streaming query, whose checkpoint lives as long as the run does. One that ends when
+all is there needs no such query, and does without: that takes a second to start.
 """
 
 from __future__ import annotations
@@ -14,27 +16,34 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kourou.doors.chance import Chance
 from kourou.doors.clock import RealClock
 from kourou.doors.files import RealFiles
 from kourou.errors import ConfigError, MQError
 from kourou.spark.cluster import Cluster
 from kourou.spark.offsets import Offsets, Queue, to_json
-from kourou.spark.options import source_options
+from kourou.spark.options import SourceOptions, source_options
 from kourou.spark.pipelines import picture
 from kourou.spark.pipelines.lake import META, Commit, Lake, Writing
 from kourou.spark.pipelines.reach import Reach
 from kourou.spark.pipelines.report import Picture, Report, Rows
-from kourou.spark.pipelines.running_query import trigger, wait_for
+from kourou.spark.pipelines.running_query import POLL_SECONDS, trigger, wait_for
 from kourou.spark.subscription import subscribed_queues
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import InputPartition
+
+    from kourou.spark.pipelines.archive_source import Into
+    from kourou.spark.task import RangesPartition
 
 BATCH_BYTES = "512m"
 """Of messages in one commit: what is read again after a crash is never more."""
@@ -134,8 +143,8 @@ def archive(
     """Add what is new in these topics (or in all that match `pattern`) to the lake.
 
     Returns when everything is there that was stored when it began; with `continuous` it goes on, a batch
-    every `every` seconds, until `stop` is set. `lake` is a folder that driver and executors see under one
-    name. Raises ConfigError, StoreLocked, Unreachable, DataLoss.
+    every `every` seconds. When `stop` is set it ends, and what was committed stays. `lake` is a folder that
+    driver and executors see under one name. Raises ConfigError, StoreLocked, Unreachable, DataLoss.
     """
     if _is_remote(spark):
         raise ConfigError("archive commits on the driver, which Spark Connect keeps elsewhere; use --master")
@@ -155,10 +164,12 @@ def archive(
             "groupId": reach.options.get("groupId", _group(target)),
             "maxBytesPerTrigger": batch_bytes,
             "startingOffsets": _starting(queues),
-            "lakeFolder": target.folder,
-            "lakeTopicColumn": str(table_format == "iceberg").lower(),
         }
-        _run(spark, options, writing, done, every if continuous else None, stop, progress)
+        run = _Run(spark, options, writing, done, progress, keep_topic=table_format == "iceberg")
+        if continuous:
+            run.continuously(every, stop)
+        else:
+            run.once(stop)
     done.seconds = clock.monotonic() - began
     return done
 
@@ -212,58 +223,147 @@ def _starting(queues: Sequence[QueueState]) -> str:
     return json.dumps(to_json(known)) if known else "earliest"
 
 
-def _run(
-    spark: SparkSession,
-    options: Mapping[str, str],
-    writing: Writing,
-    done: Archived,
-    every: float | None,
-    stop: threading.Event | None,
-    progress: Progress | None,
-) -> None:
-    from kourou.spark.pipelines.archive_source import NAME, ArchiveSource, Part
+class _Run:
+    """Batch after batch into one lake."""
 
-    failure: list[MQError] = []
-    total = sum(queue.behind for queue in done.queues)
-    allow_gaps = options.get("failOnDataLoss", "true").lower() == "false"
+    def __init__(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        writing: Writing,
+        done: Archived,
+        progress: Progress | None,
+        *,
+        keep_topic: bool,
+    ) -> None:
+        self._spark = spark
+        self._options = options
+        self._writing = writing
+        self._done = done
+        self._progress = progress
+        self._keep_topic = keep_topic
+        self._total = sum(queue.behind for queue in done.queues)
+        self._allow_gaps = options.get("failOnDataLoss", "true").lower() == "false"
 
-    def commit(frame: DataFrame, batch_id: int) -> None:
-        parts = [msgspec.json.decode(row.part, type=Part) for row in frame.collect()]
+    def once(self, stop: threading.Event | None) -> None:
+        """Plan here, with what plans a streaming query; only the tasks are Spark's."""
+        from kourou.spark.columns import SCHEMA
+        from kourou.spark.pipelines.archive_source import Into
+        from kourou.spark.stream import TopicStreamReader
+
+        options = source_options(self._options, streaming=True)
+        into = Into(self._writing.lake.folder, self._keep_topic)
+        run = f"once-{Chance().secret_bytes(8).hex()}"
+        with closing(Cluster(options.access)) as cluster:
+            reader = TopicStreamReader(options, SCHEMA, cluster)
+            reader.prepareForTriggerAvailableNow()
+            limit, start = reader.getDefaultReadLimit(), reader.initialOffset()
+            for number in count():
+                end = reader.latestOffset(start, limit)  # tells the brokers that all up to `start` is done
+                if end == start or (stop is not None and stop.is_set()):
+                    return
+                tasks = list(enumerate(reader.partitions(start, end)))
+                if tasks:
+                    told = self._carried_out(tasks, partial(_archived, options, into, run, number), run, stop)
+                    if told is None:
+                        return
+                    self._commit(number, told)
+                start = end
+
+    def _carried_out(
+        self,
+        tasks: Sequence[tuple[int, InputPartition]],
+        carry_out: Callable[[tuple[int, Any]], str],
+        run: str,
+        stop: threading.Event | None,
+    ) -> list[str] | None:
+        """What each task tells, by a Spark job; None when that was stopped."""
+        from pyspark import InheritableThread
+
+        context = self._spark.sparkContext
+        told: list[str] = []
+        failure: list[Exception] = []
+
+        def work() -> None:
+            context.setJobGroup(run, "archive")
+            try:
+                told.extend(context.parallelize(tasks, len(tasks)).map(carry_out).collect())
+            except Exception as error:
+                failure.append(error)
+
+        thread = InheritableThread(target=work, daemon=True)
+        thread.start()
+        is_stopped = False
+        while thread.is_alive():
+            thread.join(POLL_SECONDS)
+            if stop is not None and stop.is_set():
+                context.cancelJobGroup(run)
+                is_stopped = True
+        if is_stopped:
+            return None
+        if failure:
+            raise failure[0]
+        return told
+
+    def continuously(self, every: float, stop: threading.Event | None) -> None:
+        from kourou.spark.pipelines.archive_source import FOLDER, KEEP_TOPIC, NAME, ArchiveSource
+
+        failure: list[MQError] = []
+
+        def commit(frame: DataFrame, batch_id: int) -> None:
+            try:
+                self._commit(batch_id, [row.part for row in frame.collect()])
+            except MQError as error:
+                failure.append(error)
+                raise
+
+        self._spark.dataSource.register(ArchiveSource)
+        lake = {FOLDER: self._writing.lake.folder, KEEP_TOPIC: str(self._keep_topic).lower()}
+        with _checkpoint(self._writing.lake) as checkpoint:
+            query = (
+                self._spark.readStream.format(NAME)
+                .options(**self._options, **lake)
+                .load()
+                .writeStream.foreachBatch(commit)
+                .option("checkpointLocation", checkpoint)
+                .trigger(**trigger(every))
+                .start()
+            )
+            try:
+                wait_for(query, stop)
+            except Exception:
+                if failure:
+                    raise failure[0] from None
+                raise
+
+    def _commit(self, number: int, told: Sequence[str]) -> None:
+        """What all tasks of a batch have told becomes one commit."""
+        from kourou.spark.pipelines.archive_source import Part
+
+        parts = [msgspec.json.decode(each, type=Part) for each in told]
         if not parts:
             return
-        try:
-            committed = writing.commit(
-                parts[0].query,
-                batch_id,
-                [one for part in parts for one in part.ranges],
-                [file for part in parts for file in part.files],
-                allow_gaps=allow_gaps,
-            )
-        except MQError as error:
-            failure.append(error)
-            raise
-        if committed is not None:
-            done.add(committed)
-        if progress is not None:
-            progress(done.rows, total)
-
-    spark.dataSource.register(ArchiveSource)
-    with _checkpoint(writing.lake) as checkpoint:
-        query = (
-            spark.readStream.format(NAME)
-            .options(**options)
-            .load()
-            .writeStream.foreachBatch(commit)
-            .option("checkpointLocation", checkpoint)
-            .trigger(**trigger(every))
-            .start()
+        committed = self._writing.commit(
+            parts[0].query,
+            number,
+            [one for part in parts for one in part.ranges],
+            [file for part in parts for file in part.files],
+            allow_gaps=self._allow_gaps,
         )
-        try:
-            wait_for(query, stop)
-        except Exception:
-            if failure:
-                raise failure[0] from None
-            raise
+        if committed is not None:
+            self._done.add(committed)
+        if self._progress is not None:
+            self._progress(self._done.rows, self._total)
+
+
+def _archived(
+    options: SourceOptions, into: Into, run: str, number: int, task: tuple[int, RangesPartition]
+) -> str:
+    """On an executor."""
+    from kourou.spark.pipelines.archive_source import archived, attempt_name
+    from kourou.spark.pipelines.task_files import TaskName
+
+    return archived(options, into, TaskName(run, number, task[0], attempt_name()), task[1])
 
 
 @contextmanager

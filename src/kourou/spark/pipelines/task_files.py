@@ -193,19 +193,22 @@ def parted(batch: pa.RecordBatch) -> Iterator[tuple[str, int, pa.RecordBatch]]:
 
 
 def _queues_of(batch: pa.RecordBatch) -> Iterator[tuple[str, int, int, int, int]]:
-    """Broker, queue, first and last offset, and number of rows of every queue in the batch."""
-    table = pa.Table.from_batches([batch]).select(["brokerName", "queueId", "queueOffset"])
-    summed = table.group_by(["brokerName", "queueId"]).aggregate(
-        [("queueOffset", "min"), ("queueOffset", "max"), ("queueOffset", "count")]
-    )
-    for row in summed.to_pylist():
-        yield (
-            row["brokerName"],
-            row["queueId"],
-            row["queueOffset_min"],
-            row["queueOffset_max"],
-            row["queueOffset_count"],
-        )
+    """Broker, queue, first and last offset, and number of rows of every queue in the batch.
+
+    By NumPy: 0.2 us a message less than `group_by`, which asks a pool of threads; bench: to Parquet.
+    """
+    brokers = batch.column("brokerName").dictionary_encode()
+    codes = np.asarray(brokers.indices).astype(np.int64)
+    queue_ids, offsets = (np.asarray(batch.column(name)) for name in ("queueId", "queueOffset"))
+    keys = codes << 32 | queue_ids & np.int64(0xFFFF_FFFF)
+    order = np.argsort(keys, kind="stable")
+    keys, offsets = keys[order], offsets[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
+    firsts, lasts = np.minimum.reduceat(offsets, starts), np.maximum.reduceat(offsets, starts)
+    rows = np.diff(starts, append=len(keys))
+    for row, first, last, count in zip(order[starts], firsts, lasts, rows, strict=True):
+        broker = brokers.dictionary[int(codes[row])].as_py()
+        yield broker, int(queue_ids[row]), int(first), int(last), int(count)
 
 
 def _without_topic(schema: pa.Schema) -> pa.Schema:
