@@ -200,7 +200,7 @@ FAULTS = [
         a_plain_file,
         ("start", "--name-server-port", "0", "--port", "0", "--data", "file"),
         2,
-        ("file/namesrv/kvConfig.json: Not a directory", "--data"),
+        ("the data folder 'file' is a file", "--data"),
     ),
     Fault(
         "key values below a file",

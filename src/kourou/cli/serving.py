@@ -62,9 +62,9 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop_on, loop, number, asked)
-    logger.info("kourou %s %s", __version__, native.described())
     served = make()
     await served.start()
+    logger.info("kourou %s %s", __version__, native.described())  # not before: a refusal is one line
     _spare_the_collector()
     if reread is not None:
         loop.add_signal_handler(signal.SIGHUP, reread)

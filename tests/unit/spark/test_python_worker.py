@@ -30,5 +30,5 @@ def test_only_a_task_settles_its_process_and_only_once(monkeypatch: pytest.Monke
     assert settled > before
     kept: list[list[int]] = [[] for _ in range(1000)]
     settle()
-    assert gc.get_freeze_count() == settled
+    assert gc.get_freeze_count() <= settled  # what was frozen may have ended meanwhile
     assert len(kept) == 1000
