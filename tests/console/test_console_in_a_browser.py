@@ -272,7 +272,7 @@ def test_dead_letters_are_chosen_and_sent_again(page: Page) -> None:
     page.locator("summary", has_text="Filter").click()
     page.get_by_label("Body contains").fill("nobody 1")
     page.get_by_role("button", name="Find").click()
-    assert page.locator("tbody tr").count() == 1
+    expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_label("Choose all on this page").check()
     page.get_by_role("button", name="Send the chosen again").click()
     expect(page.get_by_role("status")).to_contain_text("1 dead letters were sent again.")

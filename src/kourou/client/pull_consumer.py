@@ -56,9 +56,7 @@ class PullConsumer:
         self._reading = Reading(
             group, topic, name_server, tags, start, announce, RealClock(), Chance(), cluster, sql
         )
-        self._reading.routes.reads_when_asked = True
-        news = route_news(self._reading.routes)
-        self._driver = BlockingDriver(handlers=news, tls=cluster.tls, sign=cluster.sign)
+        self._driver = BlockingDriver(tls=cluster.tls, sign=cluster.sign)
 
     def receive(
         self, max_messages: int = 32, timeout: float | None = RECEIVE_SECONDS
