@@ -45,7 +45,10 @@ class Traffic:
         self.is_over = False
 
     def __enter__(self) -> Traffic:
-        self._consumer = library.PushConsumer("readers", self._name_server, rebalance_seconds=1.0)
+        # From the earliest: what comes while a group begins at the latest is before that.
+        self._consumer = library.PushConsumer(
+            "readers", self._name_server, start="earliest", rebalance_seconds=1.0
+        )
         self._consumer.on(self._topic)(lambda message: self.handled.update([message.body]))
         self._consumer.start()
         self._sender = threading.Thread(target=self._send)
