@@ -14,7 +14,7 @@ from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import StoreForeign
 from kourou.protocol.record import decode
 from kourou.store.checkpoint import read_checkpoint
-from kourou.store.index_file import HEADER
+from kourou.store.index_file import HEADER, IndexFile
 from kourou.store.store import Store
 from tests.unit.store.folder import ROOT, draft, store_on
 
@@ -93,6 +93,27 @@ def test_keys_are_put_in_by_the_clock_without_being_asked_for() -> None:
     assert store.last_indexed == (0, 0)
     clock.advance(0.1)
     assert store.last_indexed[0] == clock.now_ms() - 100
+
+
+def test_ticks_of_one_millisecond_are_put_in_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, added = SimulatedClock(), []
+    add = IndexFile.add
+
+    def noted(self: IndexFile, hashes: list[int], places: list[int], stored_ms: int) -> None:
+        added.append((len(hashes), stored_ms))
+        add(self, hashes, places, stored_ms)
+
+    monkeypatch.setattr(IndexFile, "add", noted)
+    store = store_on(SimulatedFiles(), clock=clock, **SMALL)
+    first = clock.now_ms()
+    for number in range(5):
+        send(store, number)
+    clock.advance(0.001)
+    for number in range(5, 8):
+        send(store, number)
+    clock.advance(0.1)
+    assert added == [(5, first), (3, first + 1)]
+    assert [found(store, unique_id(number)) for number in range(8)] == [[number] for number in range(8)]
 
 
 def test_a_full_file_is_followed_by_the_next() -> None:
