@@ -111,7 +111,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 		{ echo "making $(VENV) with $(PYTHON)"; rm -rf $(VENV); "$(PYTHON)" -m venv $(VENV); }
 	@echo "installing the pinned tools and kourou into $(VENV)"
-	@$(PIP) install -c constraints.txt hatchling editables
+	@# What is built here, we and pyspark, is built with what is pinned; a bare environment's setuptools makes no wheels.
+	@$(PIP) install --upgrade -c constraints.txt hatchling editables setuptools
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[server,console,spark,iceberg,dev]'
 	@rm -f $(VENV)/installed-* && touch $@
 
