@@ -285,7 +285,20 @@ def _hours() -> Kind:
     )
 
 
+def _within(least: int, most: int) -> Kind:
+    """A whole number that is brought within these bounds, as the original does without a word."""
+
+    def parse(given: str) -> int:
+        number: int = whole_number(-(1 << 31), (1 << 31) - 1).parse(given)
+        return min(max(number, least), most)
+
+    return Kind(f"a whole number; below {least} it counts as that, and above {most} as that", parse)
+
+
 _MILLISECONDS = whole_number(1, 24 * 3600 * 1000)
+_ONE_FOLDER = text(
+    "one folder: a log that is spread over several is not served", lambda given: "," not in given
+)
 _NAME = text(f"1 to {TOPIC_CHARACTERS_MAX} of the characters ^[%|a-zA-Z0-9_-]+$")
 
 _KEYS: Final = (
@@ -313,7 +326,7 @@ _KEYS: Final = (
         flag="name-server",
     ),
     Key("storePathRootDir", "store_path", text("a folder", bool), flag="data"),
-    Key("storePathCommitLog", "commit_log_path", text("a folder")),
+    Key("storePathCommitLog", "commit_log_path", _ONE_FOLDER),
     Key("mappedFileSizeCommitLog", "segment_bytes", whole_number(64 * 1024, 1 << 40)),
     Key("mappedFileSizeConsumeQueue", "consume_queue_bytes", whole_number(20, 1 << 40)),
     Key("flushDiskType", "flush_disk_type", one_of("ASYNC_FLUSH", "SYNC_FLUSH")),
@@ -351,9 +364,9 @@ _KEYS: Final = (
     Key("timerMaxDelaySec", "timer_seconds_max", whole_number(1, 366 * 24 * 3600), remote=True),
     Key("recallMessageEnable", "recall_enabled", yes_no(), remote=True),
     Key("deleteWhen", "delete_hours", _hours(), remote=True),
-    Key("diskMaxUsedSpaceRatio", "disk_max_used_percent", whole_number(10, 95), remote=True),
-    Key("diskSpaceCleanForciblyRatio", "disk_clean_forcibly_percent", whole_number(30, 85)),
-    Key("diskSpaceWarningLevelRatio", "disk_warning_percent", whole_number(35, 100)),
+    Key("diskMaxUsedSpaceRatio", "disk_max_used_percent", _within(10, 95), remote=True),
+    Key("diskSpaceCleanForciblyRatio", "disk_clean_forcibly_percent", _within(30, 85)),
+    Key("diskSpaceWarningLevelRatio", "disk_warning_percent", _within(35, 100)),
     Key("cleanFileForciblyEnable", "clean_forcibly", yes_no()),
     Key("cleanResourceInterval", "clean_interval_ms", _MILLISECONDS),
     Key("enablePropertyFilter", "property_filter", yes_no(), remote=True),
@@ -380,7 +393,7 @@ _KEYS: Final = (
         whole_number(1024, 8 * 1024 * 1024),
         remote=True,
     ),
-    Key("registerNameServerPeriod", "register_interval_ms", whole_number(10_000, 60_000)),
+    Key("registerNameServerPeriod", "register_interval_ms", _within(10_000, 60_000)),
     Key("registerBrokerTimeoutMills", "register_timeout_ms", _MILLISECONDS),
     Key("forceRegister", "register_always", yes_no()),
     Key("compressedRegister", "register_compressed", yes_no()),
@@ -398,6 +411,7 @@ _FIXED: Final[Mapping[str, Fixed]] = {
     "enableLmq": Fixed("false", "light message queues are not served"),
     "enableConsumeQueueExt": Fixed("false", "extended consume queues are not written"),
     "storeType": Fixed("default", "RocksDB stores have another format"),
+    "readOnlyCommitLogStorePaths": Fixed("", "a log that is spread over several folders is not served"),
 }
 
 KEYS: Final = Vocabulary(

@@ -273,7 +273,7 @@ def _entries(files: Files, path: str) -> list[tuple[str, str, int]]:
 
 def _check_fixed(name: str, fixed: Fixed, value: str, origin: str) -> None:
     if value.strip().lower() != fixed.value.lower():
-        raise ConfigError(f"{origin}: {name} can only be {fixed.value} here: {fixed.why}")
+        raise ConfigError(f"{origin}: {name} can only be {fixed.value or 'empty'} here: {fixed.why}")
 
 
 def _from_environment(vocabulary: Vocabulary, environment: Mapping[str, str]) -> dict[str, Setting]:

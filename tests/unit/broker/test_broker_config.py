@@ -96,11 +96,31 @@ def test_the_environment_names_the_name_servers() -> None:
         (b"brokerName=a/b", "brokerName: name 'a/b' has illegal characters"),
         (b"namesrvAddr=nowhere", "nowhere"),
         (b"fetchNamesrvAddrByAddressServer=true", "rocketmq.namesrv.domain"),
+        (b"storePathCommitLog=/disk1/log,/disk2/log", "'/disk1/log,/disk2/log', but must be one folder"),
+        (b"readOnlyCommitLogStorePaths=/old/log", "readOnlyCommitLogStorePaths can only be empty here"),
     ],
 )
 def test_a_bad_setting_is_named_with_the_way_out(content: bytes, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         settings_of(content)
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "expected"),
+    [
+        (b"diskMaxUsedSpaceRatio=99", "disk_max_used_percent", 95),
+        (b"diskMaxUsedSpaceRatio=5", "disk_max_used_percent", 10),
+        (b"diskSpaceCleanForciblyRatio=95", "disk_clean_forcibly_percent", 85),
+        (b"diskSpaceWarningLevelRatio=0", "disk_warning_percent", 35),
+        (b"registerNameServerPeriod=5000", "register_interval_ms", 10_000),
+        (b"registerNameServerPeriod=120000", "register_interval_ms", 60_000),
+        (b"readOnlyCommitLogStorePaths=", "commit_log_path", ""),
+    ],
+)
+def test_what_the_original_brings_within_bounds_is_brought_there(
+    line: bytes, field: str, expected: object
+) -> None:
+    assert getattr(settings_of(line)[0], field) == expected
 
 
 @pytest.mark.parametrize(
