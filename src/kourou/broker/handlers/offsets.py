@@ -24,8 +24,9 @@ from kourou.store.store import Store
 class QueryOffsetHandler:
     """QUERY_CONSUMER_OFFSET (14).
 
-    A group that never committed is new. On a queue that still has its first message it starts there; on
-    any other it gets QUERY_NOT_FOUND, exactly, because clients take every other code for a failure.
+    A group that never committed is new. On a young queue, whose first message is still in memory, it starts
+    there; on any other it gets QUERY_NOT_FOUND, exactly, because clients take every other code for a failure,
+    and decide by themselves: a group that wants the newest does not get a year of messages first.
     """
 
     def __init__(self, offsets: CommittedOffsets, store: Store) -> None:
@@ -40,17 +41,17 @@ class QueryOffsetHandler:
         answer(request.reply(OffsetReply(committed)))
 
     def _first_for_new_group(self, header: QueryOffset) -> int:
-        has_first = (
-            self._store.min_offset(header.topic, header.queue_id) == 0
-            and self._store.max_offset(header.topic, header.queue_id) > 0
-        )
-        if header.set_zero_if_not_found is False or not has_first:
+        if header.set_zero_if_not_found is False or not self._is_young(header.topic, header.queue_id):
             raise NotFound(
                 ResponseCode.QUERY_NOT_FOUND,
                 f"group {printable(header.consumer_group)} has no offset for {printable(header.topic)} "
                 f"queue {header.queue_id}: maybe it is new",
             )
         return 0
+
+    def _is_young(self, topic: str, queue_id: int) -> bool:
+        first = self._store.read(topic, queue_id, 0, 1)
+        return first.min_offset == 0 and first.max_offset > 0 and not first.is_behind
 
 
 class UpdateOffsetHandler:

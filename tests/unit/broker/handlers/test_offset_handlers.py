@@ -111,6 +111,21 @@ def test_a_new_group_on_a_young_topic_begins_with_its_first_message(peer: Peer) 
     assert found(query(peer)) == 0
 
 
+def test_a_new_group_on_a_topic_that_outgrew_memory_is_left_to_its_own_policy(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(world.files), "memory_bytes", lambda _: 10_000)
+    world.start()
+    world.make_topic("orders")
+    peer = world.connect()
+    peer.send()
+    assert found(query(peer)) == 0
+    peer.send(body=bytes(10_000))
+    assert query(peer).code == 22
+    assert commit(peer, 0).code == 0
+    assert found(query(peer)) == 0
+
+
 @pytest.mark.parametrize("more", [{"zero": False}, {"queue_id": 3}, {"topic": "others"}], ids=str)
 def test_who_has_no_offset_hears_exactly_that(peer: Peer, world: BrokerWorld, more: dict[str, Any]) -> None:
     peer.send()
