@@ -74,6 +74,49 @@ def test_the_async_form_waits_for_the_same_end_too(broker: kourou.LocalBroker) -
     asyncio.run(main())
 
 
+def test_a_second_start_does_not_keep_a_running_consumer_from_being_stopped(
+    broker: kourou.LocalBroker,
+) -> None:
+    async def main() -> None:
+        handling = asyncio.Event()
+        consumer = kourou.AsyncPushConsumer("twice", broker.name_server, start="earliest")
+
+        @consumer.on(TOPIC)
+        async def handle(message: kourou.ReceivedMessage) -> None:
+            handling.set()
+
+        running = asyncio.create_task(consumer.run_until_stopped())
+        await asyncio.wait_for(handling.wait(), 10)
+        with pytest.raises(kourou.ConfigError, match="running already"):
+            await consumer.start()
+        consumer.stop()
+        await asyncio.wait_for(running, 10)
+
+    asyncio.run(main())
+
+
+def test_what_could_not_start_does_not_run_until_somebody_stops_it() -> None:
+    """It is closed, and nobody would ever stop it."""
+    consumer = kourou.PushConsumer("nowhere", "127.0.0.1:1")
+    consumer.on(TOPIC)(print)
+    with pytest.raises(kourou.Unreachable):
+        consumer.start()
+    with pytest.raises(kourou.ConfigError, match="closed; make a new one"):
+        consumer.run_until_stopped()
+    consumer.close()
+
+    async def main() -> None:
+        consumer = kourou.AsyncPushConsumer("nowhere", "127.0.0.1:1")
+        consumer.on(TOPIC)(print)
+        with pytest.raises(kourou.Unreachable):
+            await consumer.start()
+        with pytest.raises(kourou.ConfigError, match="closed; make a new one"):
+            await asyncio.wait_for(consumer.run_until_stopped(), 10)
+        await consumer.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("make", "use"),
     [

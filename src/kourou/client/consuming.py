@@ -205,6 +205,7 @@ class Consuming:
                 raise self._membership.refusal
         except BaseException:
             await self.stop(0.0)
+            self.is_started = False  # closed, and never was a member: who wants to run it has to hear that
             raise
         self._timers += [
             self._clock.every(self.settings.heartbeat_seconds, lambda: self._spawn(self._membership.beat())),

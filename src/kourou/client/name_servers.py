@@ -63,6 +63,7 @@ class NameServers:
         if self._address_server is not None and self._clock.monotonic() >= self._fetch_due:
             yield from self._fetch(self._address_server, timeout)
         doubted: Command | None = None
+        answering = self._current
         failures: list[str] = []
         addresses = self.addresses
         count = len(addresses)
@@ -78,8 +79,11 @@ class NameServers:
             if reply.code not in doubtful:
                 self._current = index
                 return reply
+            if doubted is None:
+                answering = index
             doubted = reply
         if doubted is not None:
+            self._current = answering  # the first that said anything at all
             return doubted
         raise Unreachable(f"no name server answers ({'; '.join(failures)}); is one running there?")
 

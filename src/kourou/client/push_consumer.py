@@ -96,7 +96,10 @@ class PushConsumer:
         return add
 
     def start(self) -> None:
-        """Join the group. Raises Unreachable when no name server answers, ConfigError without a handler."""
+        """Join the group. Raises Unreachable when no name server answers, ConfigError without a handler.
+
+        One that could not start is closed.
+        """
         self._loop.run(self._consuming.start(RealNetwork()))
 
     def run_until_stopped(self) -> None:
@@ -171,7 +174,7 @@ class AsyncPushConsumer:
         self._consuming = Consuming(
             group, name_server, settings, workers=workers, clock=clock, chance=Chance(), files=RealFiles()
         )
-        self._stopped: asyncio.Event | None = None
+        self._stopped = asyncio.Event()
 
     def on(
         self,
@@ -192,21 +195,18 @@ class AsyncPushConsumer:
 
     async def start(self) -> None:
         """As `PushConsumer.start`."""
-        self._stopped = asyncio.Event()
         await self._consuming.start(RealNetwork())
 
     async def run_until_stopped(self) -> None:
         """Start, if that was not done yet, and return after `stop`. Signals are the program's own affair."""
-        if self._stopped is None:
+        if not self._consuming.is_started:
             await self.start()
-        assert self._stopped is not None
         await self._stopped.wait()
         await self.close()
 
     def stop(self) -> None:
         """As `PushConsumer.stop`, on the event loop's own thread."""
-        if self._stopped is not None:
-            self._stopped.set()
+        self._stopped.set()
 
     def pause(self, *topics: str) -> None:
         """As `PushConsumer.pause`."""

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import attrgetter, or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kourou.client.address_map import AddressMap
 from kourou.client.name_servers import LOOKUP_SECONDS, NameServers
@@ -34,6 +34,7 @@ from kourou.protocol.command import Command, request
 from kourou.protocol.headers import GetRoute, TopicNamed
 from kourou.protocol.names import DEFAULT_TOPIC
 from kourou.remoting.address import format_address, parse_address
+from kourou.remoting.complaints import Complaints
 
 if TYPE_CHECKING:
     from kourou.client.route_cache import RouteCache
@@ -225,6 +226,10 @@ class _Known:
         self.fresh_until = min(self.fresh_until, moment)
 
 
+_Question: TypeAlias = Callable[[str, float], Operation[Route]]
+"""(topic, deadline) -> what there is to ask."""
+
+
 class Routes:
     """The routes of the topics in use. Any number of threads may ask at once."""
 
@@ -242,7 +247,7 @@ class Routes:
         self._cache = cache
         self._known: dict[str, _Known] = {}
         self._lock = threading.Lock()
-        self._asked: dict[str, list[Arrival]] = {}
+        self._asked: dict[tuple[_Question, str], list[Arrival]] = {}
         self._not_elsewhere: set[str] = set()
         self.hears_news = False
         """Whether what name servers say by themselves is read, and handed to `changed`."""
@@ -250,6 +255,7 @@ class Routes:
         """Whether it is read only when an operation says so: by a client that has no thread of its own."""
         self._listen_due = 0.0
         self._news_at = -math.inf
+        self._complaints = Complaints(_log, clock)
 
     def to_publish(self, topic: str, deadline: float) -> Operation[Route]:
         """Queues to write to. For a topic that is not there yet, the default topic's: sending creates it.
@@ -259,14 +265,10 @@ class Routes:
         try:
             route = yield from self._current(topic, deadline)
         except NotFound as unknown:
-            asked_at = self._clock.monotonic()
             try:
-                default = yield from self.ask(DEFAULT_TOPIC, self._time_left(deadline))
+                route = yield from self._by_one(self._default_route, topic, deadline)
             except NotFound:
                 raise unknown from None
-            route = self._keep(topic, default, asked_at, DEFAULT_TOPIC_QUEUES_MAX)
-            # A guess: the first send makes the topic, or it is there and its broker had not said so yet.
-            self._known[topic].fresh_until = self._clock.monotonic() + AGAIN_SECONDS
         while (
             route.is_leaderless and not route.write_queues and self._time_left(deadline) > LEADERLESS_SECONDS
         ):
@@ -376,7 +378,7 @@ class Routes:
         known = self._known.get(topic)
         now = self._clock.monotonic()
         if known is None:
-            return (yield from self._first(topic, deadline))
+            return (yield from self._by_one(self._asked_or_cached, topic, deadline))
         if self.reads_when_asked and now >= self._listen_due:
             self._listen_due = now + LISTEN_SECONDS
             if self.name_servers.current is not None:
@@ -390,31 +392,36 @@ class Routes:
             data = yield from self.ask(topic, min(self._time_left(deadline), KNOWN_LOOKUP_SECONDS))
         except (NotFound, Unreachable):
             return known.route
+        except MQError as error:  # nonsense, or a name server that is busy: the brokers know nothing of it
+            self._complaints.warn(topic, f"the route of '{topic}' stays as it was: {error}")
+            return known.route
         return self._keep(topic, data, now)
 
-    def _first(self, topic: str, deadline: float) -> Operation[Route]:
-        """Ask for a route nobody has asked for yet, or wait for who just does."""
+    def _by_one(self, question: _Question, topic: str, deadline: float) -> Operation[Route]:
+        """The answer to a question about a topic we know nothing of: of all who want it, one asks."""
         arrival = Arrival()
         with self._lock:
-            waiting = self._asked.get(topic)
+            waiting = self._asked.get((question, topic))
             if waiting is None:
-                self._asked[topic] = []
+                self._asked[question, topic] = []
             else:
                 waiting.append(arrival)
         if waiting is not None:
             answer = yield from _other_s_answer(arrival, topic, self._time_left(deadline))
             # Who asked was cancelled, which is nobody else's affair: one of us asks now.
-            return answer if isinstance(answer, Route) else (yield from self._first(topic, deadline))
+            return (
+                answer if isinstance(answer, Route) else (yield from self._by_one(question, topic, deadline))
+            )
         outcome: Route | MQError | _GivenUp = _GivenUp()
         try:
-            outcome = yield from self._asked_or_cached(topic, deadline)
+            outcome = yield from question(topic, deadline)
             return outcome
         except MQError as error:
             outcome = error
             raise
         finally:
             with self._lock:
-                waiting = self._asked.pop(topic)
+                waiting = self._asked.pop((question, topic))
             for each in waiting:
                 each.put(outcome)
 
@@ -431,6 +438,14 @@ class Routes:
             self._known[topic].fresh_until = self._clock.monotonic() + AGAIN_SECONDS
             return route
         return self._keep(topic, data, asked_at)
+
+    def _default_route(self, topic: str, deadline: float) -> Operation[Route]:
+        """A guess: the first send makes the topic, or it is there and its broker had not said so yet."""
+        asked_at = self._clock.monotonic()
+        data = yield from self.ask(DEFAULT_TOPIC, self._time_left(deadline))
+        route = self._keep(topic, data, asked_at, DEFAULT_TOPIC_QUEUES_MAX)
+        self._known[topic].fresh_until = self._clock.monotonic() + AGAIN_SECONDS
+        return route
 
     def _keep(
         self, topic: str, data: TopicRouteData, asked_at: float, queues_max: int | None = None

@@ -288,7 +288,8 @@ def send_to(
 
 
 def _sent(reply: Command, queue: MessageQueue, outgoing: Outgoing, address: str) -> SendResult:
-    accepted(reply, f"{queue.broker_name} ({address}) refused a message for '{queue.topic}'", _STATUSES)
+    asked = f"{queue.broker_name} ({address}) refused a message for queue {queue.queue_id} of '{queue.topic}'"
+    accepted(reply, asked, _STATUSES)
     header = reply.parse(SendReply)
     return SendResult(
         _STATUSES[reply.code],

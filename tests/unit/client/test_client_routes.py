@@ -62,6 +62,18 @@ def test_when_a_name_server_is_down_the_next_one_is_asked_and_kept(clock: Simula
     assert [call.address for call in world.calls] == [first, second, second]
 
 
+def test_one_that_is_down_is_not_asked_first_again_when_the_others_know_no_such_topic(
+    clock: SimulatedClock,
+) -> None:
+    name_servers = servers(clock, "n1:1", "n2:1", "n3:1")
+    first, second, third = name_servers.addresses
+    world = World({first: None, second: {}, third: {}})
+    for _ in range(2):
+        with pytest.raises(NotFound):
+            play(Routes(name_servers, clock).to_read("t", 3.0), world)
+    assert [call.address for call in world.calls] == [first, second, third, second, third, first]
+
+
 def test_each_name_server_gets_an_even_share_of_the_time_that_is_left(clock: SimulatedClock) -> None:
     def slow(step: Call) -> Command:
         clock.advance(step.timeout)
@@ -143,6 +155,22 @@ def test_a_known_route_stays_in_use_when_no_name_server_can_tell(
     clock.advance(3.1)
     play(routes.to_publish("t", clock.monotonic() + 3), world)
     assert len(world.calls) == 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [reply(code=ResponseCode.SYSTEM_BUSY, remark="later"), reply(body=b"<html>")],
+    ids=["busy", "nonsense"],
+)
+def test_a_known_route_stays_in_use_whatever_a_name_server_says_instead_of_one(
+    clock: SimulatedClock, answer: Command, caplog: pytest.LogCaptureFixture
+) -> None:
+    routes = Routes(servers(clock, "n1:1"), clock)
+    play(routes.to_publish("t", 3.0), World({"n1:1": {"t": route_of(TWO_BROKERS)}}))
+    routes.doubt("t")
+    route, _ = play(routes.to_publish("t", 3.0), lambda step: answer)
+    assert len(route.write_queues) == 8
+    assert "the route of 't' stays as it was" in caplog.text
 
 
 def test_only_one_asks_for_a_route_again_and_the_others_go_on_with_the_old_one(clock: SimulatedClock) -> None:
@@ -251,6 +279,24 @@ def test_who_wants_a_route_that_is_being_asked_for_waits_for_that_answer(clock: 
         with pytest.raises(StopIteration) as also_done:
             operation.send(wait.arrival.value)
         assert also_done.value.value is done.value.value
+
+
+def test_of_many_who_send_to_a_new_topic_one_asks_for_the_default_topic_s_brokers(
+    clock: SimulatedClock,
+) -> None:
+    routes = Routes(servers(clock, "n:1"), clock)
+    first, second = routes.to_publish("new", 3.0), routes.to_publish("new", 3.0)
+    next(first)
+    wait = next(second)
+    assert isinstance(first.send(UNKNOWN), Call)
+    assert isinstance(wait, Wait)
+    wait = second.send(wait.arrival.value)  # for the default topic now, and not for an answer of its own
+    assert isinstance(wait, Wait)
+    with pytest.raises(StopIteration) as done:
+        first.send(reply(body=route_of(TWO_BROKERS).encode()))
+    with pytest.raises(StopIteration) as also_done:
+        second.send(wait.arrival.value)
+    assert also_done.value.value is done.value.value
 
 
 def test_who_waited_for_a_question_that_failed_gets_its_error(clock: SimulatedClock) -> None:

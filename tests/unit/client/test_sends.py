@@ -150,7 +150,7 @@ def test_another_broker_is_tried_after_a_network_error(
 def test_any_other_refusal_is_raised_at_once(routes: Routes, clock: SimulatedClock, code: int) -> None:
     brokers = Brokers(reply(code=code, remark="because"))
     with pytest.raises(
-        Refused, match=r"broker-a \(a:10911\) refused a message for 't': because \["
+        Refused, match=r"broker-a \(a:10911\) refused a message for queue 0 of 't': because \["
     ) as refused:
         play(sending(routes, clock), brokers)
     assert (refused.value.code, refused.value.remark) == (code, "because")
