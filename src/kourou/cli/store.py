@@ -51,7 +51,7 @@ def _folder_and_config(command: Command) -> Command:
         "--config",
         "path",
         type=click.Path(),
-        help="The broker's configuration, where sizes are unusual.",
+        help="The broker's configuration, where sizes are unusual or the log lies elsewhere.",
     )
     return click.argument("folder", metavar="DIR", type=click.Path())(config(command))
 

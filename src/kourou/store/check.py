@@ -90,7 +90,7 @@ def check(
     `is_told`: the sizes in `config` are those of the folder's broker, and not merely the usual ones.
     """
     root = config.root
-    refuse_what_is_no_store(files, root)
+    refuse_what_is_no_store(files, config)
     checkpoint = read_checkpoint(files, f"{root}/checkpoint")
     report = Report(root, is_closed=not files.exists(f"{root}/abort"))
     layout = lay_out(config, files, checkpoint, report, is_told=is_told)

@@ -1,4 +1,5 @@
-"""Can the small files of a data folder be read: `config/*.json`, their previous generations, `timers`.
+"""Can the small files of a data folder be read: `config/*.json`, their previous generations, `timers`, and
+which topics were deleted.
 
 A broker reads the previous generation (`.bak`) when a file is unreadable, and does not start when both are.
 """
@@ -11,6 +12,8 @@ from kourou.doors.files import Files
 from kourou.errors import Corrupt, ProtocolError
 from kourou.protocol import fastjson
 from kourou.protocol.bodies import ConsumerOffsets, DelayOffsets, GroupTable, TopicTable
+from kourou.store.deleted import FILE as DELETED_TOPICS
+from kourou.store.deleted import read_deleted
 from kourou.store.findings import NOTE, Finding, MoveAside, Report, RestoreState
 from kourou.store.sealed import check_seal
 from kourou.store.timers import read_timers
@@ -41,6 +44,7 @@ def check_state(files: Files, root: str, report: Report) -> frozenset[str] | Non
                     Finding(severity=NOTE, file=f"{folder}/{name}", what="left over", meaning=meaning)
                 )
     _check_timers(files, root, report)
+    _check_deleted(files, root, report)
     return _topics(files, root)
 
 
@@ -104,6 +108,32 @@ def _check_timers(files: Files, root: str, report: Report) -> None:
         report.findings.append(
             Finding(file="timers/pending", what=str(error), meaning=meaning, action=MoveAside(path))
         )
+
+
+def _check_deleted(files: Files, root: str, report: Report) -> None:
+    path = f"{root}/{DELETED_TOPICS}"
+    faults = {each: _deleted_fault(files, each) for each in (path, path + PREVIOUS) if files.exists(each)}
+    report.state_files += bool(faults)
+    if faults.get(path) is None:
+        return
+    if faults.get(path + PREVIOUS, "missing") is None:
+        meaning = "a broker takes the previous generation instead"
+        report.findings.append(
+            Finding(file=DELETED_TOPICS, what=faults[path] or "", meaning=meaning, action=RestoreState(path))
+        )
+        return
+    meaning = "topics that were deleted may come back when queues are built again; delete them once more then"
+    for each, fault in faults.items():
+        name = each.removeprefix(f"{root}/")
+        report.findings.append(Finding(file=name, what=fault or "", meaning=meaning, action=MoveAside(each)))
+
+
+def _deleted_fault(files: Files, path: str) -> str | None:
+    try:
+        read_deleted(files.read(path))
+    except Corrupt as error:
+        return str(error)
+    return None
 
 
 def _topics(files: Files, root: str) -> frozenset[str] | None:

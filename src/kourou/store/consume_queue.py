@@ -22,11 +22,12 @@ from functools import lru_cache
 from struct import Struct
 
 from kourou.doors.files import Files
-from kourou.errors import Refused, StoreForeign
+from kourou.errors import Refused
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.record import topic_part
 from kourou.store.config import ENTRY_BYTES, StoreConfig
 from kourou.store.deleted import DeletedTopics
+from kourou.store.foreign import refuse_foreign_formats
 from kourou.store.rows import Rows
 from kourou.store.segment import OpenFiles
 from kourou.store.segmented_file import SegmentedFile
@@ -335,15 +336,7 @@ class ConsumeQueues:
         Unless the last stop was clean, files at their ends may be missing: those are made again from the log.
         """
         folder = self._config.queues_folder
-        if self._files.exists(f"{folder}/CURRENT"):
-            raise StoreForeign(
-                f"{folder} is a RocksDB folder (storeType=defaultRocksDB), which is not supported: "
-                "start from the commit log alone, by moving this folder away"
-            )
-        if self._files.list(f"{self._config.root}/batchconsumequeue"):
-            raise StoreForeign(
-                f"{self._config.root}/batchconsumequeue: topics with queue.type=BatchCQ are not supported"
-            )
+        refuse_foreign_formats(self._files, self._config)
         for topic in self._files.list(folder):
             for number in (
                 self._files.list(f"{folder}/{topic}") if self._files.is_folder(f"{folder}/{topic}") else ()

@@ -10,19 +10,31 @@ offsets as those of the old one. So deletion is noted, durably and before anythi
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 import msgspec
 
 from kourou.doors.files import Files
+from kourou.errors import Corrupt
+
+FILE: Final = "deletedtopics.json"
 
 _decode = msgspec.json.Decoder(dict[str, int]).decode
 log = logging.getLogger(__name__)
 
 
+def read_deleted(data: bytes) -> dict[str, int]:
+    """Where the log ended when each topic was deleted. Raises Corrupt."""
+    try:
+        return _decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise Corrupt(str(error)) from None
+
+
 class DeletedTopics:
     def __init__(self, files: Files, root: str) -> None:
         self._files = files
-        self._path = f"{root}/deletedtopics.json"
+        self._path = f"{root}/{FILE}"
         self._ends: dict[str, int] = {}
 
     def load(self) -> None:
@@ -30,9 +42,9 @@ class DeletedTopics:
         for path in (self._path, f"{self._path}.bak"):
             if self._files.exists(path):
                 try:
-                    self._ends = _decode(self._files.read(path))
+                    self._ends = read_deleted(self._files.read(path))
                     return
-                except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+                except Corrupt as error:
                     log.error("%s cannot be read: %s; deleted topics may come back", path, error)
 
     def end_of(self, topic: str) -> int:

@@ -49,7 +49,7 @@ def _keys(record: Record) -> list[bytes]:
 
 def dump(config: StoreConfig, files: Files, wanted: Wanted, *, is_told: bool = False) -> Iterator[Record]:
     """The records that are wanted, ascending. Raises StoreForeign as `check` does."""
-    refuse_what_is_no_store(files, config.root)
+    refuse_what_is_no_store(files, config)
     checkpoint = read_checkpoint(files, f"{config.root}/checkpoint")
     layout = lay_out(config, files, checkpoint, Report(config.root), is_told=is_told)
     log = CommitLog(layout.config, layout.view)

@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 from kourou.doors.files import Files
 from kourou.errors import Corrupt, StoreForeign
+from kourou.store.aside import FOLDER as DIVERGED
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.config import ENTRY_BYTES, StoreConfig
+from kourou.store.deleted import FILE as DELETED_TOPICS
 from kourou.store.findings import (
     ERROR,
     NOTE,
@@ -30,6 +32,7 @@ from kourou.store.findings import (
     Report,
 )
 from kourou.store.folder_view import FolderView
+from kourou.store.foreign import refuse_foreign_formats
 from kourou.store.index_file import Shape
 from kourou.store.key_index import NAME_DIGITS as INDEX_DIGITS
 from kourou.store.segment import NAME_DIGITS, segment_name
@@ -41,10 +44,16 @@ LOG_FILE_STEP = 1024
 """A log file of another length than a multiple of this was cut off, whatever the others have."""
 
 _OF_THE_STORE = frozenset(
-    ("abort", "checkpoint", "commitlog", "config", "consumequeue", "index", "lock", "timers", QUARANTINE)
+    (
+        *("abort", "checkpoint", "commitlog", "config", "consumequeue", "index", "lock", "timers"),
+        *(QUARANTINE, DIVERGED, DELETED_TOPICS, f"{DELETED_TOPICS}.bak"),
+    )
 )
 _OF_OTHER_BROKERS = frozenset(
-    ("batchconsumequeue", "compaction", "consumequeue_ext", "rocksdbstore", "timerlog", "timerwheel")
+    (
+        *("abort.bak", "batchconsumequeue", "brokerIdentity", "compaction", "consumequeue_ext"),
+        *("epochFileCheckpoint", "rocksdbstore", "timerlog", "timerwheel"),
+    )
 )
 
 
@@ -56,15 +65,23 @@ class Layout(NamedTuple):
     """None: nothing tells how the index files are divided."""
 
 
-def refuse_what_is_no_store(files: Files, root: str) -> None:
-    """Raises StoreForeign when `root` is not a broker's data folder."""
+def refuse_what_is_no_store(files: Files, config: StoreConfig) -> None:
+    """Raises StoreForeign when `config.root` is not a broker's data folder."""
+    root = config.root
     if not files.is_folder(root):
         raise StoreForeign(f"{root} is not a folder; give the one that storePathRootDir names")
-    if files.is_folder(f"{root}/commitlog"):
+    if files.is_folder(config.log_folder):
         return
+    if config.commit_log_folder:
+        raise StoreForeign(f"there is no log at {config.log_folder}, where storePathCommitLog says it is")
     for below in ("store", "kourou-data/store"):
         if files.is_folder(f"{root}/{below}/commitlog"):
             raise StoreForeign(f"{root} is not a data folder; did you mean {root}/{below}?")
+    if files.is_folder(f"{root}/consumequeue"):
+        raise StoreForeign(
+            f"{root} has consume queues and no commitlog: if that lies elsewhere (storePathCommitLog), "
+            "give the broker's configuration (-c)"
+        )
     raise StoreForeign(
         f"{root} is not a data folder (there is no commitlog in it); give the one that storePathRootDir names"
     )
@@ -108,6 +125,8 @@ class _Survey:
 
     def root(self) -> None:
         for name in self._files.list(self._config.root):
+            if f"{self._config.root}/{name}" == self._config.log_folder:
+                continue
             if name in _OF_OTHER_BROKERS:
                 what, meaning = "of an Apache broker, and not used here", "it is left as it is"
             elif name not in _OF_THE_STORE:
@@ -191,11 +210,7 @@ class _Survey:
 
     def queues(self) -> int:
         """The length of their files. A queue that misses one is not shown: it has to be built again."""
-        if self._files.exists(f"{self._config.queues_folder}/CURRENT"):
-            raise StoreForeign(
-                f"{self._config.queues_folder} is a RocksDB folder (storeType=defaultRocksDB), which is not "
-                "supported: start from the commit log alone, by moving this folder away"
-            )
+        refuse_foreign_formats(self._files, self._config)
         found = {
             (topic, number): dict(self._files_of(f"{self._config.queues_folder}/{topic}/{number}"))
             for topic, number in self._queue_folders()

@@ -14,6 +14,7 @@ in this order, each on the disk before the next. The last steps are recovery's o
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -130,10 +131,26 @@ class _Repair:
         """Out of the way, to the same place below the quarantine."""
         target = f"{self._quarantine}/{self._short(path)}"
         make_lasting_folder(self._files, target.rpartition("/")[0])
-        self._files.rename(path, target)
+        try:
+            self._files.rename(path, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV or self._files.is_folder(path):
+                raise
+            self._carry_over(path, target)
         self._files.sync_folder(target.rpartition("/")[0])
         self._files.sync_folder(path.rpartition("/")[0])
         self._tell(f"{self._short(path)} moved to {self._short(target)}")
+
+    def _carry_over(self, path: str, target: str) -> None:
+        """As a rename, from another disk: a log may lie on one of its own (storePathCommitLog)."""
+        with (
+            closing(self._files.open(path, read_only=True)) as old,
+            closing(self._files.open(target, create=True)) as new,
+        ):
+            for at in range(0, old.size(), _COPY_BYTES):
+                new.pwrite(old.pread(_COPY_BYTES, at), at)
+            new.sync()
+        self._files.remove(path)
 
     def _short(self, path: str) -> str:
         return path.removeprefix(self._root + "/").lstrip("/")

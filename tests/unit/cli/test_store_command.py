@@ -174,3 +174,28 @@ def test_the_brokers_configuration_tells_unusual_sizes(
     conf.write_text("maxHashSlotNumber=7\n")
     assert run(["store", "check", str(folder), "-c", str(conf)]) == 2
     assert "did you mean maxHashSlotNum?" in capsys.readouterr().err
+
+
+def test_a_log_in_a_folder_of_its_own_is_found_through_the_brokers_configuration(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = folder.parent / "fast-disk" / "log"
+    elsewhere.parent.mkdir()
+    (folder / "commitlog").rename(elsewhere)
+    conf = folder.parent / "broker.conf"
+    sizes = "mappedFileSizeCommitLog=65536\nmaxHashSlotNum=100\nmaxIndexNum=400\n"
+    conf.write_text(f"storePathCommitLog={elsewhere}\n{sizes}")
+    assert run(["store", "check", str(folder)]) == 2
+    assert "give the broker's configuration (-c)" in capsys.readouterr().err
+    assert run(["store", "check", str(folder), "-c", str(conf)]) == 0
+    assert "Nothing is wrong." in capsys.readouterr().out
+    assert run(["store", "dump", str(folder), "-c", str(conf), "-o", "jsonl"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 10
+    (elsewhere / "notes.txt").write_text("mine")
+    assert run(["store", "repair", str(folder), "-c", str(conf), "--yes"]) == 0
+    assert [path.read_text() for path in folder.rglob("quarantine/**/notes.txt")] == ["mine"]
+    assert not (elsewhere / "notes.txt").exists()
+    elsewhere.rename(folder.parent / "lost")
+    capsys.readouterr()
+    assert run(["store", "check", str(folder), "-c", str(conf)]) == 2
+    assert f"there is no log at {elsewhere}" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 import pytest
@@ -238,3 +239,37 @@ def test_a_second_repair_of_the_same_folder_has_nothing_to_do() -> None:
     before = content(files)
     assert check(StoreConfig(root=ROOT), files).actions == []
     assert content(files) == before
+
+
+def test_what_lies_on_another_disk_is_carried_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = closed_store()
+    stray = f"{ROOT}/commitlog/notes.txt"
+    files.open(stray, create=True).pwrite(b"mine", 0)
+    rename = files.rename
+
+    def rename_on_one_disk(old: str, new: str) -> None:
+        if "/commitlog/" in old and "/quarantine/" in new:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(old, new)
+
+    monkeypatch.setattr(files, "rename", rename_on_one_disk)
+    assert repaired(files) == ["commitlog/notes.txt"]
+    assert not files.exists(stray)
+    assert bodies(files) == all_but()
+
+
+@pytest.mark.parametrize("is_previous_whole", [True, False])
+def test_the_list_of_deleted_topics_comes_back_or_is_moved_away(is_previous_whole: bool) -> None:
+    files = closed_store()
+    path = f"{ROOT}/deletedtopics.json"
+    files.write_atomically(path, b'{"gone":10}')
+    files.write_atomically(path, b'{"gone":10,"too":20}')
+    assert not [each for each in check(StoreConfig(root=ROOT), files).findings if "deleted" in each.file]
+    overwrite(files, path, 0, b"#")
+    if not is_previous_whole:
+        overwrite(files, f"{path}.bak", 0, b"#")
+    aside = repaired(files)
+    assert files.exists(path) == is_previous_whole
+    assert set(aside) == (
+        {"deletedtopics.json"} | (set() if is_previous_whole else {"deletedtopics.json.bak"})
+    )

@@ -276,6 +276,8 @@ def test_a_folder_in_use_is_refused() -> None:
         ("consumequeue/T/0/.DS_Store", b"x", "DS_Store is not a file of the store"),
         ("consumequeue/CURRENT", b"MANIFEST-000004\n", "RocksDB folder"),
         ("batchconsumequeue/T/0/0", b"", "BatchCQ are not supported"),
+        ("config/rdb/CURRENT", b"MANIFEST-000004\n", "config/rdb is a RocksDB folder: topics, groups"),
+        ("config/topics/CURRENT", b"MANIFEST-000004\n", "mqadmin rocksDBConfigToJson"),
         ("checkpoint", bytes(64) + mark_of_format(99) + bytes(4000), "format 99.*use a newer Kourou"),
     ],
 )
@@ -290,6 +292,14 @@ def test_a_foreign_folder_is_refused_and_left_as_it_is(path: str, content: bytes
     files.remove(f"{ROOT}/{path}")
     if not path.startswith("batch"):
         store_on(files)  # the lock was given back
+
+
+def test_tables_in_rocksdb_do_no_harm_beside_those_written_as_json() -> None:
+    files = SimulatedFiles()
+    files.make_folders(f"{ROOT}/config/rdb")
+    files.open(f"{ROOT}/config/rdb/CURRENT", create=True).pwrite(b"MANIFEST-000004\n", 0)
+    files.open(f"{ROOT}/config/topics.json", create=True).pwrite(b"{}", 0)
+    store_on(files)
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
