@@ -206,6 +206,12 @@ class BrokerMetrics:
     def _clients(self, figures: Figures) -> None:
         counts: dict[tuple[str, str, str, str], int] = {}
         for name, group in self.members.consumer_groups.items():
+            figures.gauge(
+                "rocketmq_consumer_subscriptions_differ",
+                "1 while members of a group do not want the same.",
+                float(group.has_different_subscriptions),
+                consumer_group=name,
+            )
             mode = CONSUME_MODES.get(group.consume_type.name, group.consume_type.name.lower())
             for member in group.members.values():
                 key = (name, member.language, version_name(member.version), mode)
@@ -291,7 +297,9 @@ class BrokerMetrics:
         syncs.counts, syncs.total = list(store.sync_times.counts), store.sync_times.total
         figures.histogram("rocketmq_fsync_seconds", "How long it took to bring the log to the disk.", syncs)
         figures.counter(
-            "rocketmq_corrupt_records_total", "Records found damaged since the start.", store.rot.lost
+            "rocketmq_corrupt_records_total",
+            "Records found damaged since the start, and by it.",
+            store.rot.lost + len(store.damage),
         )
         gauge("rocketmq_storage_writable", "1 while messages are taken.", float(store.refusal is None))
         gauge("rocketmq_broker_permission", "2 to write, 4 to read, added up.", config.permission)

@@ -9,13 +9,15 @@ import time
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.headers import UpdateOffset
 from kourou.remoting.figures import OVERFLOW, Figures, Histogram
-from tests.unit.broker.broker_world import BrokerWorld
+from tests.unit.broker.broker_world import STORE, BrokerWorld
 
 GROUP = "readers"
 
 
-def heartbeat(group: str, topic: str, model: str = "CLUSTERING") -> bytes:
-    subscription = {"topic": topic, "subString": "*", "subVersion": 1, "expressionType": "TAG"}
+def heartbeat(
+    group: str, topic: str, model: str = "CLUSTERING", *, tags: str = "*", client_id: str = "c@1"
+) -> bytes:
+    subscription = {"topic": topic, "subString": tags, "subVersion": 1, "expressionType": "TAG"}
     consumer = {
         "groupName": group,
         "consumeType": "CONSUME_PASSIVELY",
@@ -23,7 +25,7 @@ def heartbeat(group: str, topic: str, model: str = "CLUSTERING") -> bytes:
         "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
         "subscriptionDataSet": [subscription],
     }
-    return json.dumps({"clientID": "c@1", "consumerDataSet": [consumer], "producerDataSet": []}).encode()
+    return json.dumps({"clientID": client_id, "consumerDataSet": [consumer], "producerDataSet": []}).encode()
 
 
 def test_lag_is_what_was_sent_less_what_was_committed(world: BrokerWorld) -> None:
@@ -88,6 +90,33 @@ def test_what_was_fetched_and_not_committed_is_in_flight(world: BrokerWorld) -> 
     assert _value(world, "rocketmq_consumer_inflight_messages") == 3
     assert _value(world, "rocketmq_consumer_ready_messages") == 2
     assert _value(world, "rocketmq_messages_out_total") == 3
+
+
+def test_a_group_whose_members_do_not_want_the_same_is_told(world: BrokerWorld) -> None:
+    world.start()
+    world.make_topic("orders")
+    one, two = world.connect(), world.connect()
+    one.ask(RequestCode.HEART_BEAT, body=heartbeat(GROUP, "orders", tags="a", client_id="one"))
+    assert _value(world, "rocketmq_consumer_subscriptions_differ") == 0
+    two.ask(RequestCode.HEART_BEAT, body=heartbeat(GROUP, "orders", tags="b", client_id="two"))
+    assert _value(world, "rocketmq_consumer_subscriptions_differ") == 1
+    two.close()
+    assert _value(world, "rocketmq_consumer_subscriptions_differ") == 0
+
+
+def test_records_that_a_start_found_damaged_are_counted(world: BrokerWorld) -> None:
+    world.start()
+    world.make_topic("orders", queues=1)
+    peer = world.connect()
+    for body in (b"first", b"to be damaged", b"last"):
+        peer.send(body=body)
+    world.crash()
+    log = f"{STORE}/commitlog/{0:020d}"
+    at = world.files.read(log).index(b"to be damaged")
+    world.files.open(log).pwrite(b"?", at)
+    world.start()
+    assert world.broker.metrics.figures().value("rocketmq_corrupt_records_total") == 1
+    assert world.connect().bodies() == [b"first", b"last"]
 
 
 def test_broadcasting_groups_and_deleted_ones_have_no_lag(world: BrokerWorld) -> None:
