@@ -115,6 +115,23 @@ def test_the_compatibility_page_lists_exactly_what_is_served() -> None:
     assert told == served
 
 
+def test_the_compatibility_page_tells_the_state_of_every_request_code() -> None:
+    compatibility = page("compatibility.md")
+    served = section(compatibility, "The name server serves") + section(compatibility, "The broker serves")
+    in_tables = set(re.findall(r"^\| (\d+) \|", served, re.MULTILINE))
+    answered_by_clients = set(
+        re.findall(r"^\| (\d+) \|", section(compatibility, "The client answers"), re.MULTILINE)
+    )
+    codes = {str(int(code)) for code in RequestCode}
+    sent = codes & set(re.findall(r"\((\d+)[,)]", served))
+    refused = re.findall(r"^\| (\d+) \| `(\w+)` \|", section(compatibility, "Not served"), re.MULTILINE)
+    for code, name in refused:
+        assert RequestCode(int(code)).name == name
+    not_served = {code for code, _ in refused}
+    assert not not_served & (in_tables | answered_by_clients | sent)
+    assert codes == in_tables | answered_by_clients | sent | not_served
+
+
 def codes_served_at(address: str) -> Iterator[int]:
     """Every known request code that is answered with anything but "not supported"."""
     client = BlockingClient()
