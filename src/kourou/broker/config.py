@@ -160,6 +160,23 @@ class BrokerConfig(AccessSettings, MetricsSettings, ReplicationSettings, Switchi
             )
         return address
 
+    @property
+    def is_told_elsewhere(self) -> bool:
+        """Whether clients are told another address than the one it listens on."""
+        host = self.host.strip("[]")
+        listens_on = "127.0.0.1" if host == "localhost" else host
+        return not is_unspecified(host) and self.advertised_host != listens_on
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What is allowed, and seldom meant."""
+        if not is_loopback(self.host.strip("[]")) or is_loopback(self.advertised_host):
+            return ()
+        return (
+            f"clients are told {self.advertised_host} (brokerIP1), but the broker listens on {self.host} "
+            "only, where no other machine reaches it; set bindAddress, too",
+        )
+
     def client_tls(self) -> ClientTls | None:
         """How to talk to name servers; None for plainly."""
         if not (self.tls_to_others or self.use_tls):

@@ -22,6 +22,7 @@ from kourou.errors import ConfigError, MQError
 
 if TYPE_CHECKING:
     from kourou.admin.cluster import NodeState
+    from kourou.broker.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,8 @@ def broker(
 
     def ready() -> None:
         names = ";".join(config.name_servers) or "none: nobody will find it by name"
-        click.echo(f"broker {config.broker_name} listens on {made[0].address}; name servers {names}")
+        where = _where(config, made[0].address)
+        click.echo(f"broker {config.broker_name} listens on {where}; name servers {names}")
 
     def fault() -> MQError | None:
         return made[0].fault
@@ -114,6 +116,15 @@ def broker(
             made[0].registration.use(found.name_servers)
 
     return serve(make, ready, fault, lambda: made[0].is_asked_to_stop, reread)
+
+
+def _where(config: BrokerConfig, told: str) -> str:
+    """Where it listens, and what clients are told where that is something else."""
+    from kourou.remoting.address import format_address, parse_address
+
+    if not config.is_told_elsewhere:
+        return told
+    return f"{format_address(config.host.strip('[]'), parse_address(told)[1])}, which clients know as {told}"
 
 
 # ------------------------------------------------------------------------------------- those that run

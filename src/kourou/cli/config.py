@@ -41,6 +41,7 @@ def show_config(
     output: str,
 ) -> None:
     """Print what a server would run with. Default < file < environment < flag."""
+    from kourou.cli.configuration import all_notices
     from kourou.cli.environment import check_environment
     from kourou.doors.configuration import read_settings
     from kourou.doors.files import RealFiles
@@ -59,11 +60,12 @@ def show_config(
     settings = read_settings(
         vocabulary, files=RealFiles(), path=path, environment=os.environ, flags=_given(flags)
     )
-    for notice in settings.notices:
+    config = settings.build(kind)
+    for notice in all_notices(settings, config):
         click.echo(f"kourou: {as_text(notice)}", err=True)
     rows: list[Row] = [
         {"key": name, "value": setting.value, **({"origin": setting.origin} if origin else {})}
-        for name, setting in settings.explain(settings.build(kind))
+        for name, setting in settings.explain(config)
         if not changed or setting.origin != "default"
     ]
     show(rows, ("key", "value", "origin") if origin else ("key", "value"), output)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from kourou.doors.configuration import Vocabulary
+    from kourou.doors.configuration import Settings, Vocabulary
 
 Config = TypeVar("Config")
 
@@ -28,6 +28,12 @@ def configured(
 
     check_environment(environment)
     settings = read_settings(vocabulary, files=RealFiles(), path=path, environment=environment, flags=flags)
-    for notice in settings.notices:
+    config = settings.build(kind)
+    for notice in all_notices(settings, config):
         click.echo(f"kourou: {notice}", err=True)
-    return settings.build(kind)
+    return config
+
+
+def all_notices(settings: Settings, config: object) -> tuple[str, ...]:
+    """What is worth a word about the settings, and about what was made of them."""
+    return (*settings.notices, *getattr(config, "notices", ()))

@@ -89,3 +89,23 @@ def test_what_cannot_be_is_refused_with_its_place(
 def test_a_flag_of_a_broker_is_none_of_a_name_server(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "show", "nameserver", "--data", "here"]) == 2
     assert "a name server has no setting for 'here'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "is_noticed"),
+    [
+        ("brokerIP1=192.168.1.7\n", True),
+        ("brokerIP1=127.0.0.1\n", False),
+        ("brokerIP1=192.168.1.7\nbindAddress=192.168.1.7\ninsecure=true\n", False),
+        ("brokerIP1=192.168.1.7\nbindAddress=0.0.0.0\ninsecure=true\n", False),
+    ],
+)
+@pytest.mark.parametrize("command", ["check", "show"])
+def test_an_address_that_nobody_can_reach_is_noticed(
+    command: str, content: str, is_noticed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(content)
+    assert run(["config", command, "broker", "-c", str(conf)]) == 0
+    notice = "clients are told 192.168.1.7 (brokerIP1), but the broker listens on 127.0.0.1 only"
+    assert (notice in capsys.readouterr().err) == is_noticed
