@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -116,3 +118,24 @@ def test_one_flipped_bit_of_a_list_is_noticed() -> None:
         with pytest.raises(Corrupt):
             read_timers(bytes(data))
         data[at] ^= 1
+
+
+@pytest.mark.parametrize("spread_ms", [500_000, 40 * 86_400_000], ids=["all-near", "forty-days"])
+def test_a_million_timers_take_less_than_200_mib_also_while_they_are_written(spread_ms: int) -> None:
+    count = 20_000
+    now_ms = 1_800_000_000_000
+    tracemalloc.start()
+    try:
+        pending = PendingTimers()
+        pending.prepare(now_ms, 1)
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(count):
+            pending.add(now_ms + number * 7919 * 1009 % spread_ms, (1 << 40) + 300 * number)
+        pending.frozen(count)()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    rest_of_a_broker = 60 << 20
+    # Forty days have 5,760 slots, and each its array: with few timers that is much for each of them.
+    slots = 200 * min(5_760, spread_ms // 600_000 + 1)
+    assert (most - before - slots) / count * 1_000_000 + rest_of_a_broker < 200 << 20
