@@ -25,7 +25,7 @@ FOUND_BEFORE = {
 
 
 CAUGHT = {
-    "no_fdatasync": 1,
+    "no_fdatasync": 3,
     "ack_before_flush": 3,
     "no_folder_sync": 2,
     "rename_without_sync": 0,

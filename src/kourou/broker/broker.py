@@ -197,6 +197,7 @@ class Broker:
             files=files,
             clock=clock,
             defer=self._tick.at_end,
+            afterwards=self._tick.after_writes,
             background=background,
         )
         at_end = self._tick.at_end

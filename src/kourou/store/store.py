@@ -20,8 +20,9 @@ by one `pwrite`; what must be synced is handed to `background`. The road of a me
     later    key_index: findable by its keys
 
 ASYNC_FLUSH dispatches after the write, SYNC_FLUSH after the sync: no reader sees what a crash in that mode
-could take away. Two ways to fail: a full disk refuses (retryable, and tried again by itself), any other error
-of the disk ends it: nothing is acknowledged any more, `failed` says why.
+could take away. Who sent it hears so first; before anything else is asked, readers see it, too. Two ways to
+fail: a full disk refuses (retryable, and tried again by itself), any other error of the disk ends it: nothing
+is acknowledged any more, `failed` says why.
 """
 
 from __future__ import annotations
@@ -158,6 +159,10 @@ class AppendedRun(NamedTuple):
     end: int
 
 
+def _at_once(work: Callable[[], None]) -> None:
+    work()
+
+
 class Store:
     def __init__(
         self,
@@ -167,9 +172,12 @@ class Store:
         clock: Clock,
         defer: Callable[[Callable[[], None]], None],
         background: Background,
+        afterwards: Callable[[Callable[[], None]], None] = _at_once,
     ) -> None:
-        """`defer(work)` runs `work` at the end of the tick (or at once). `background(job, done)` runs `job`
-        on another thread, one after the other, then `done(error)` on this one (or both at once)."""
+        """`defer(work)` runs `work` at the end of the tick (or at once), `afterwards(work)` when those who
+        wait for the tick's end have been told, and before anything else is asked. `background(job, done)`
+        runs `job` on another thread, one after the other, then `done(error)` on this one (or both at once).
+        """
         self.config = config
         self.failed: str | None = None
         """Why nothing is acknowledged any more: a fault of the disk."""
@@ -178,6 +186,7 @@ class Store:
         self._files = files
         self._clock = clock
         self._defer = defer
+        self._afterwards = afterwards
         self._background = background
         self._log = CommitLog(config, files)
         self._queues = ConsumeQueues(config, files)
@@ -358,6 +367,7 @@ class Store:
         except OSError as error:
             self._on_fault(error)
         self._on_flushed()
+        self._advance_later()
 
     def _leave_clean(self) -> None:
         self._commit()
@@ -365,6 +375,7 @@ class Store:
             return
         self._flusher.flush_now()
         self._on_flushed()
+        self._advance()
         if self._dispatcher.is_behind or self.failed is not None:
             return  # the next start finishes it
         if not self._has_written_queues():
@@ -699,10 +710,11 @@ class Store:
             if waiting_for_sync:
                 self._waiters.add(self._log.end, waiting_for_sync)
             self._flusher.wrote()
-        else:
+        elif waiting_for_sync:
             self._advance()
-            if waiting_for_sync:
-                self._on_disk(self._log.end, waiting_for_sync, OK)
+            self._on_disk(self._log.end, waiting_for_sync, OK)
+        else:
+            self._afterwards(self._advance_later)
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             tell_stored(waiting)
@@ -768,8 +780,12 @@ class Store:
     def _on_flushed(self) -> None:
         if self.failed is not None:
             return
-        self._advance()
-        self._waiters.reached(self._flusher.flushed)
+        if self._replicas is None:
+            self._waiters.reached(self._flusher.flushed)
+            self._afterwards(self._advance_later)
+        else:
+            self._advance()
+            self._waiters.reached(self._flusher.flushed)
         for listener in self._on_durable:
             listener()
         if self._is_open:
@@ -877,6 +893,7 @@ class Store:
         assert self._foreign is not None, "appends must be refused first"
         if self._follower is None:
             self._commit()
+            self._advance_later()
             self._follower = Follower(
                 self.config,
                 self._log,

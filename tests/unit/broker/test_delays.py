@@ -256,7 +256,7 @@ def test_with_sync_flush_nothing_is_delivered_before_it_is_on_the_disk(world: Br
     assert not waiting.is_answered
     assert world.broker.store.max_offset("orders", 0) == 0
     world.disk.finish_one()
-    world.pass_time(0.2)
+    world.pass_time(0.4, step=0.2)
     assert waiting.reply.code == 0
     level = world.broker.delays._levels[1]
     assert (level.next_offset, level.is_storing) == (0, True)  # the copy is written, not yet synced
