@@ -1,6 +1,7 @@
 """What it takes to be there: memory of a name server and a broker at rest, a start, a restart after a kill.
 
-    idle      MiB resident of both processes, a while after the start
+    idle      MiB resident of a name server and a broker, a while after the start: of ours as `kourou start` runs
+              them, in one process, and apart; of Apache's two JVMs
     start     from starting the broker, its folder empty, to the first acknowledged send
     restart   the same after `kill -9` under load with 10,000,000 messages stored; both brokers over the same
               folder, one after the other, each killed by itself first
@@ -28,6 +29,7 @@ from kourou.errors import MQError
 from tests.interop import apache, ours
 from tests.kourou_process import serving_broker
 
+OURS_APART = f"{OURS} in two processes"
 HEAP = "512m"
 STARTS, STARTS_QUICK = 3, 1
 STORED, STORED_QUICK = 10_000_000, 20_000
@@ -63,13 +65,14 @@ class Kind(NamedTuple):
 def measure(folder: Path, *, quick: bool, with_apache: bool, tell: Callable[[str], None]) -> Figures:
     """`folder` may have a store of that size already."""
     figures = Figures(STORED_QUICK if quick else STORED)
-    kinds = [Kind(OURS, _our_broker, _our_processes)]
+    kinds = [Kind(OURS, _our_broker, _our_process)]
     if with_apache:
         kinds.append(Kind(APACHE, _apache_broker, _apache_processes))
-    for kind in kinds:
-        with kind.idle(folder / "idle" / kind.system) as processes:
+    idle = {kind.system: kind.idle for kind in kinds} | {OURS_APART: _our_processes}
+    for system, running in idle.items():
+        with running(folder / "idle" / system) as processes:
             time.sleep(SETTLE_SECONDS_QUICK if quick else SETTLE_SECONDS)
-            figures.idle_mib[kind.system] = sum(map(resident_mib, processes))
+            figures.idle_mib[system] = sum(map(resident_mib, processes))
     for number in range(STARTS_QUICK if quick else STARTS):
         for kind in kinds:
             started = _started_ms(kind, folder / "empty" / f"{kind.system}-{number}", "BenchFirst")
@@ -151,6 +154,12 @@ def _apache_broker(folder: Path) -> Iterator[Server]:
     }
     with apache.broker(APACHE_VERSION, folder, "127.0.0.1:1", **settings) as part:
         yield Server(APACHE, part.address, part.process.pid)
+
+
+@contextmanager
+def _our_process(folder: Path) -> Iterator[list[int]]:
+    with ours.node(folder) as both:
+        yield [both.process.pid]
 
 
 @contextmanager

@@ -107,6 +107,8 @@ def _footprint_table(results: dict[str, Any]) -> list[str]:
         ratio = measured.ratio(what)
         named = name.replace("everything stored", f"{measured.stored:,} messages stored")
         rows.append(f"| {named}, {unit} | {' | '.join(cells)} | {_ratio(ratio)} | ≤ {limit:g} |")
+    if (apart := measured.idle_mib.get(footprint.OURS_APART)) is not None:
+        rows.insert(1, f"| the same in two processes, MiB | {apart:,.0f} | | | |")
     return [_table(f"to be there | {OURS} | {APACHE} | ratio | aim", rows)]
 
 
