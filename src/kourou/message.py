@@ -58,10 +58,7 @@ class Message:
         self.topic = _checked_topic(topic)
         self.body = _checked_body(body)
         self.flag = _checked_flag(flag)
-        self.properties = {
-            _checked_text("property name", name): _checked_text(f"property {name!r}", value)
-            for name, value in (properties or {}).items()
-        }
+        self.properties = _checked_properties(properties)
         if tags:
             self._set_well_known(TAGS, _checked_text("tags", tags))
         if keys:
@@ -283,6 +280,17 @@ def _checked_flag(flag: object) -> int:
     if not isinstance(flag, int) or not -0x8000_0000 <= flag <= 0x7FFF_FFFF:
         raise ConfigError(f"flag is {flag!r}; it is a signed 32-bit number")
     return flag
+
+
+def _checked_properties(properties: object) -> dict[str, str]:
+    if not properties:
+        return {}
+    if not isinstance(properties, Mapping):
+        raise ConfigError(f"properties is {properties!r}; give texts by name: {{'colour': 'red'}}")
+    return {
+        _checked_text("property name", name): _checked_text(f"property {name!r}", value)
+        for name, value in properties.items()
+    }
 
 
 def _checked_text(what: str, text: object) -> str:

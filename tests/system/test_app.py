@@ -132,6 +132,7 @@ def misuse() -> dict[str, Callable[[], object]]:
     return {
         "no group": lambda: app.on("orders"),
         "give one": lambda: app.on("orders", group="g", tag="a", tags="b"),
+        "illegal characters": lambda: app.on("no spaces", group="g"),
         "no handlers": lambda: asyncio.run(app.start()),
         "not MODULE:APP": lambda: load("kitchen"),
         "cannot import": lambda: load("no_such_kitchen:app"),

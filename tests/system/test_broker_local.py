@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -31,6 +32,28 @@ def test_a_message_goes_in_and_comes_out() -> None:
     with kourou.LocalBroker() as broker:
         send(broker, b"hello")
         assert receive(broker) == [b"hello"]
+
+
+def test_a_coroutine_enters_it_without_holding_up_its_event_loop() -> None:
+    async def main() -> None:
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        counting = asyncio.create_task(count_turns())
+        async with kourou.LocalBroker(memory=True) as broker:
+            assert turns, "the loop stood still"
+            async with kourou.AsyncProducer("senders", broker.name_server) as producer:
+                await producer.send(kourou.Message("orders", b"hello"))
+        counting.cancel()
+        with pytest.raises(MQError, match="is not running"):
+            assert broker.name_server
+
+    asyncio.run(main())
 
 
 READY_SECONDS_MAX = 0.2

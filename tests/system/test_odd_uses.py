@@ -301,6 +301,14 @@ with kourou.LocalBroker(memory=True) as broker:
         (lambda producer: producer.send_all(kourou.Message(TOPIC, b"x")), "put it into a list"),
         (lambda producer: producer.send(kourou.Message(TOPIC, b"x"), queue=3), "queue is 3"),
         (lambda producer: producer.recall(TOPIC, None), "cannot be taken back"),
+        (lambda producer: producer.send_batch(None), "None is given"),
+        (lambda producer: producer.send_all(7), "7 is given"),
+        (lambda producer: producer.send(kourou.Message(TOPIC, b"x"), select=3), "select is 3"),
+        (lambda producer: producer.send_soon(kourou.Message(TOPIC, b"x"), 3), "then is 3"),
+        (lambda producer: producer.view(TOPIC, None), "message_id is None"),
+        (lambda producer: producer.query(TOPIC, 3), "key is 3"),
+        (lambda producer: producer.query(TOPIC, "k", begin="today"), "begin is 'today'"),
+        (lambda _: kourou.TransactionProducer("t", print, "127.0.0.1:1").transaction("x"), "is a str"),  # type: ignore[arg-type]
         (lambda _: kourou.reply_to(kourou.Message(TOPIC, b"x"), b"y"), "was received"),  # type: ignore[arg-type]
     ],
 )
@@ -333,11 +341,89 @@ def test_a_batch_may_come_from_a_generator(broker: kourou.LocalBroker) -> None:
         ({"assign": "evenly"}, "assign is 'evenly'"),
         ({"ordered_key": "id"}, "ordered_key is 'id'"),
         ({"offsets_file": 3}, "offsets_file is 3"),
+        ({"namespace": 3}, "namespace is 3"),
+        ({"route_cache": 3}, "route_cache is 3"),
+        ({"hooks": 3}, "hooks is 3"),
+        ({"hooks": [print]}, "hooks has .* in it, which has no before_consume"),
     ],
 )
 def test_a_setting_of_the_wrong_kind_is_named(options: dict[str, Any], named: str) -> None:
     with pytest.raises(kourou.ConfigError, match=named):
         kourou.PushConsumer("group", **{"name_server": "127.0.0.1:1", **options})
+
+
+def test_a_setting_of_a_producer_of_the_wrong_kind_is_named() -> None:
+    options: dict[str, Any]
+    for options, named in (
+        ({"hooks": [print]}, "hooks has .* in it, which has no before_send"),
+        ({"end_transaction_hooks": print}, "end_transaction_hooks is"),
+        ({"retried_codes": 2}, "retried_codes is 2"),
+    ):
+        with pytest.raises(kourou.ConfigError, match=named):
+            kourou.Producer("group", "127.0.0.1:1", **options)
+
+
+def test_how_long_to_wait_is_a_number(broker: kourou.LocalBroker) -> None:
+    wrong: Any = "a moment"
+    with (
+        kourou.PullConsumer("pull", TOPIC, broker.name_server) as pulling,
+        kourou.LitePullConsumer("lite", broker.name_server) as polling,
+        kourou.PushConsumer("push", broker.name_server) as pushed,
+    ):
+        polling.subscribe(TOPIC)
+        pushed.on(TOPIC)(lambda message: None)
+        pushed.start()
+        for use in (
+            lambda: pulling.receive(timeout=wrong),
+            lambda: pulling.pull_block_if_not_found(pulling.queues()[0], 0, timeout=wrong),
+            lambda: polling.poll(timeout=wrong),
+            lambda: pushed.close(drain=wrong),
+        ):
+            with pytest.raises(kourou.ConfigError, match="is 'a moment', but must be a number"):
+                use()
+        with pytest.raises(kourou.ConfigError, match="give an offset for each queue"):
+            pulling.commit(pulling.queues())  # type: ignore[arg-type]
+        with pytest.raises(kourou.ConfigError, match="the filter of topic 'odd' is None"):
+            kourou.PullConsumer("pull", TOPIC, broker.name_server, tags=None)  # type: ignore[arg-type]
+
+
+def test_a_closed_producer_cannot_be_entered(broker: kourou.LocalBroker) -> None:
+    producer = kourou.Producer("shop", broker.name_server)
+    producer.close()
+    with pytest.raises(kourou.ConfigError, match="closed; make a new one"), producer:
+        pass
+
+    async def main() -> None:
+        producer = kourou.AsyncProducer("shop", broker.name_server)
+        await producer.close()
+        with pytest.raises(kourou.ConfigError, match="closed; make a new one"):
+            async with producer:
+                pass
+
+    asyncio.run(main())
+
+
+def test_queues_are_the_same_for_all_clients_of_a_namespace(broker: kourou.LocalBroker) -> None:
+    names: dict[str, Any] = {"name_server": broker.name_server, "namespace": "shop"}
+    chosen: list[kourou.MessageQueue] = []
+
+    def first(queues: Any, message: kourou.Message) -> kourou.MessageQueue:
+        chosen.append(queues[0])
+        return chosen[0]
+
+    with kourou.Producer("senders", **names) as producer:
+        sent = producer.send(kourou.Message("orders", b"one"), select=first)
+        assert sent.queue == chosen[0] == producer.queues("orders")[0]
+        producer.send(kourou.Message("orders", b"two"), queue=sent.queue)
+    assert sent.queue.topic == "orders"
+    with kourou.PullConsumer("pull", "orders", **names) as consumer:
+        assert sent.queue in consumer.queues()
+        assert [message.body for message in consumer.pull(sent.queue, 0).messages] == [b"one", b"two"]
+        consumer.commit({sent.queue: 1})
+        assert consumer.committed(sent.queue) == 1
+        assert consumer.offset_of(sent.queue, "latest") == 2
+        consumer.seek(1, sent.queue)
+        assert consumer.positions()[sent.queue] == 1
 
 
 def test_a_queue_to_pull_from_is_one(broker: kourou.LocalBroker) -> None:

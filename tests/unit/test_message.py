@@ -67,6 +67,7 @@ def test_empty_tags_and_keys_are_none() -> None:
         ({"keys": ["a b"]}, "spaces separate keys"),
         ({"keys": ["a", 5]}, r"str\(5\)"),
         ({"properties": {"a": "b\x02c"}}, "property 'a'"),
+        ({"properties": ["a"]}, "texts by name"),
         ({"properties": {"a\x01": "b"}}, "property name"),
         ({"properties": {"a": ""}}, "leave it out"),
         ({"properties": {"": "a"}}, "leave it out"),

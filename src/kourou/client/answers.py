@@ -134,11 +134,12 @@ def _reporter(request: Command, answer: Answer, listener: Listener) -> Callable[
 
 def running_info(consuming: Consuming) -> ConsumerRunningInfo:
     """What administrators are shown of a consumer."""
+    told = consuming.consumer_data()
     return ConsumerRunningInfo(
         mq_table={queue: _queue_info(held) for queue, held in sorted(consuming.held.items())},
         properties={
             "PROP_NAMESERVER_ADDR": ";".join(consuming.routes.name_servers.addresses),
-            "PROP_CONSUME_TYPE": ConsumeType.PUSH.value,
+            "PROP_CONSUME_TYPE": ConsumeType(told.consume_type).value,
             "PROP_CLIENT_VERSION": CLIENT_VERSION,
             "PROP_CONSUMEORDERLY": str(
                 bool(consuming.listeners) and all(each.ordered for each in consuming.listeners.values())
@@ -152,7 +153,7 @@ def running_info(consuming: Consuming) -> ConsumerRunningInfo:
             "pullBatchSize": str(consuming.settings.pull_messages),
         },
         status_table=consuming.figures.told(),
-        subscription_set=consuming.consumer_data().subscription_data_set,
+        subscription_set=told.subscription_data_set,
     )
 
 

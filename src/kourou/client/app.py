@@ -19,7 +19,7 @@ from typing import Any, TypeVar, Unpack
 from kourou.client.consumer_settings import ConsumerOptions
 from kourou.client.payloads import taking_messages
 from kourou.client.push_consumer import AsyncPushConsumer
-from kourou.client.settings import checked_group
+from kourou.client.settings import checked_group, checked_topic
 from kourou.errors import ConfigError
 
 Handled = TypeVar("Handled", bound=Callable[..., object])
@@ -61,6 +61,7 @@ class App:
         named = group or self._group
         if named is None:
             raise ConfigError(f"no group is given for the handler of '{topic}': group=, here or at the App")
+        checked_topic(topic)
         if tag is not None and tags is not None:
             raise ConfigError("tag and tags both say which messages are wanted; give one")
         wanted = {"tags": tags if tag is None else tag, "sql": sql, "ordered": ordered}

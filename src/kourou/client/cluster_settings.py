@@ -57,14 +57,22 @@ class ClusterSettings:
 
     def __post_init__(self) -> None:
         AddressMap(self.address_map)
-        if self.namespace is not None and (fault := topic_fault(self.namespace)):
-            raise ConfigError(f"namespace: {fault}")
+        if self.namespace is not None:
+            self._check_namespace(self.namespace)
         for name, kind in (("tls", ClientTls), ("access", Credentials), ("properties", Mapping)):
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 raise ConfigError(f"{name} is {value!r}, but must be a {kind.__name__}")
         if self.telemetry is not None and not hasattr(self.telemetry, "begin_send"):
             raise ConfigError(f"telemetry is {self.telemetry!r}, but must be a Telemetry")
+        if self.route_cache is not None and not isinstance(self.route_cache, str | os.PathLike):
+            raise ConfigError(f"route_cache is {self.route_cache!r}, but must be the name of a file")
+
+    def _check_namespace(self, namespace: object) -> None:
+        if not isinstance(namespace, str):
+            raise ConfigError(f"namespace is {namespace!r}, but must be a name")
+        if fault := topic_fault(namespace):
+            raise ConfigError(f"namespace: {fault}")
 
     def routes(self, name_server: str | Iterable[str] | None, clock: Clock, chance: Chance) -> Routes:
         """The routes of this cluster, none asked for yet; raises ConfigError when nobody says where it is."""

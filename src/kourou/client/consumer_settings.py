@@ -13,7 +13,13 @@ from kourou.client.consume_hooks import ConsumeHook
 from kourou.client.held_keys import KeyOf
 from kourou.client.operations import Start
 from kourou.client.reading import checked_start
-from kourou.client.settings import checked_count, checked_seconds, checked_trace
+from kourou.client.settings import (
+    checked_count,
+    checked_drain,
+    checked_hooks,
+    checked_seconds,
+    checked_trace,
+)
 from kourou.errors import ConfigError
 
 MIB = 1024 * 1024
@@ -107,7 +113,8 @@ class ConsumerSettings(ClusterSettings):
             checked_seconds(name, getattr(self, name))
         checked_seconds("rebalance_seconds", self.rebalance_seconds)
         checked_trace(self.trace)
-        _check_not_negative("drain_seconds", self.drain_seconds)
+        checked_hooks("hooks", self.hooks, "before_consume", "after_consume")
+        checked_drain("drain_seconds", self.drain_seconds)
         _check_callable("assign", self.assign, "a function such as kourou.client.assignment.assign_evenly")
         if self.ordered_key is not None:
             _check_callable("ordered_key", self.ordered_key, "a function of a message")
@@ -122,8 +129,3 @@ class ConsumerSettings(ClusterSettings):
 def _check_callable(what: str, given: object, wanted: str) -> None:
     if not callable(given):
         raise ConfigError(f"{what} is {given!r}, but must be {wanted}")
-
-
-def _check_not_negative(what: str, seconds: object) -> None:
-    if not isinstance(seconds, int | float) or not seconds >= 0:
-        raise ConfigError(f"{what} is {seconds!r}, but must be a number of seconds from 0 on")

@@ -26,19 +26,21 @@ from kourou.client.answers import Answers
 from kourou.client.brokers import Brokers
 from kourou.client.consume_hooks import ConsumeHooks
 from kourou.client.consumer_settings import ConsumerSettings
+from kourou.client.drive import AsyncDriver
 from kourou.client.fetching import Fetching
 from kourou.client.figures import Figures
 from kourou.client.handling import Handling
 from kourou.client.held_queue import HeldQueue
 from kourou.client.locks import RENEW_SECONDS, Locks
 from kourou.client.membership import Membership
-from kourou.client.namespaces import with_namespace, without_namespace
+from kourou.client.namespaces import queue_without_namespace, with_namespace, without_namespace
 from kourou.client.offsets import FileOffsets, Places, default_offsets_file
 from kourou.client.operations import SQL92, TAG, Subscription
 from kourou.client.presence import client_id
 from kourou.client.rebalance import SOON_SECONDS, Rebalance
 from kourou.client.route_news import route_news
-from kourou.client.settings import checked_group, checked_topic
+from kourou.client.routes import LOOKUP_SECONDS, Route
+from kourou.client.settings import check_filter, checked_drain, checked_group, checked_topic
 from kourou.client.steps import Operation
 from kourou.client.workers import Listener, Task, Workers
 from kourou.doors.chance import Chance
@@ -124,7 +126,7 @@ class Consuming:
         if self.is_stopping:
             raise ConfigError("this consumer is closed; make a new one")
         kind, expression = (TAG, "*" if tags is None else tags) if sql is None else (SQL92, sql)
-        _check_expression(topic, expression)
+        check_filter(topic, expression)
         self.subscriptions[topic] = Subscription(topic, expression, self._clock.now_ms(), kind)
         if self.hooks is not None and not self._polled:
             listener.observe(self.hooks)
@@ -217,6 +219,24 @@ class Consuming:
             flush = partial(self._flush_trace, self._tracing)
             self._timers.append(self._clock.every(TRACE_SECONDS, flush))
 
+    async def queues(self, topic: str, network: Network) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that can be read, be it subscribed to or not; also before the start."""
+        if self.is_stopping:
+            raise ConfigError("this consumer is closed; make a new one")
+        settings = self.settings
+        topic = checked_topic(with_namespace(settings.namespace, checked_topic(topic)))
+        question = self.routes.ask(topic, LOOKUP_SECONDS)
+        if self.is_started:
+            told = await self.brokers.run(question)
+        else:
+            client = Client(network=network, clock=self._clock, tls=settings.tls, sign=settings.sign)
+            try:
+                told = await AsyncDriver(client).run(question)
+            finally:
+                await client.close()
+        found = Route(topic, told).read_queues
+        return tuple(queue_without_namespace(settings.namespace, queue) for queue in found)
+
     def _build(self, network: Network) -> None:
         clock, settings = self._clock, self.settings
         client = Client(
@@ -307,6 +327,7 @@ class Consuming:
 
         Who comes while that is under way waits for it.
         """
+        checked_drain("drain", drain_seconds)
         was_running = self.is_started and not self.is_stopping
         self.is_stopping = True
         if was_running:
@@ -511,7 +532,7 @@ class Consuming:
     def positions(self) -> dict[MessageQueue, int]:
         """The queues that are ours, and how far the group is in each."""
         return {
-            queue: offset
+            queue_without_namespace(self.settings.namespace, queue): offset
             for queue, held in sorted(self.held.items())
             if (offset := held.commit_offset) is not None
         }
@@ -578,8 +599,3 @@ class Consuming:
                 membership.subscription_data(each) for _, each in sorted(self.subscriptions.items())
             ],
         )
-
-
-def _check_expression(topic: str, expression: object) -> None:
-    if not isinstance(expression, str) or not expression.strip():
-        raise ConfigError(f"the filter of topic '{topic}' is {expression!r}; leave it out for all messages")

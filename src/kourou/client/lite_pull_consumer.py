@@ -14,17 +14,18 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from kourou.client import operations
 from kourou.client.assignment import assign_fixed
 from kourou.client.consumer_settings import ConsumerOptions, ConsumerSettings
 from kourou.client.consuming import Consuming
 from kourou.client.held_queue import HeldQueue
+from kourou.client.namespaces import queue_with_namespace
 from kourou.client.operations import Start
 from kourou.client.push_consumer import LoopThread
 from kourou.client.reading import checked_start
-from kourou.client.settings import checked_count
+from kourou.client.settings import checked_count, checked_timeout
 from kourou.client.workers import Finished, Listener, Task
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, RealClock
@@ -75,6 +76,10 @@ class LitePullConsumer:
     def subscribe(self, topic: str, *, tags: str | None = None, sql: str | None = None) -> None:
         """Want messages of a topic; the members of the group share its queues."""
         self._loop.call(self._polling.subscribe, topic, tags, sql)
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Every queue of a topic that can be read, for `assign`."""
+        return self._loop.run(self._polling.queues(topic))
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read these queues, whoever else there is; once, and before anything is polled."""
@@ -151,6 +156,10 @@ class AsyncLitePullConsumer:
     def subscribe(self, topic: str, *, tags: str | None = None, sql: str | None = None) -> None:
         """As `LitePullConsumer.subscribe`."""
         self._polling.subscribe(topic, tags, sql)
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """As `LitePullConsumer.queues`."""
+        return await self._polling.queues(topic)
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         """As `LitePullConsumer.assign`."""
@@ -236,7 +245,8 @@ class Polling:
         self.consuming.subscribe(topic, tags, sql, Listener(_polled))
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
-        consuming, chosen = self.consuming, list(queues)
+        consuming = self.consuming
+        chosen = list(map(self._at_broker, _each(queues)))
         if consuming.subscriptions:
             raise ConfigError("topics are subscribed here, or queues assigned already; use another consumer")
         if not chosen:
@@ -246,12 +256,16 @@ class Polling:
         for topic in sorted({queue.topic for queue in chosen}):
             consuming.subscribe(topic, None, None, Listener(_polled))
 
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        return await self.consuming.queues(topic, self._network)
+
     async def poll(
         self,
         messages_max: int,
         timeout: float,  # noqa: ASYNC109
     ) -> list[ReceivedMessage]:
         checked_count("max_messages", messages_max, 1)
+        checked_timeout(timeout)
         await self._be_started()
         self._finish_polled()
         taken = self._take(messages_max)
@@ -305,6 +319,7 @@ class Polling:
     async def seek(self, queue: MessageQueue, where: int | Start) -> None:
         await self._be_started()
         held = self._held(queue)
+        queue = held.queue
         if isinstance(where, int):
             if isinstance(where, bool) or where < 0:
                 raise ConfigError(f"seek to {where!r}: an offset is a number from 0 on")
@@ -321,17 +336,22 @@ class Polling:
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         self._check_running()
-        for queue in queues:
-            self.consuming.paused.discard(queue)
-            self.consuming.fetching.go_on(self._held(queue))
+        for held in map(self._held, queues):
+            self.consuming.paused.discard(held.queue)
+            self.consuming.fetching.go_on(held)
         if self._ready and self._arrival is not None:
             self._arrival.set()
 
     def _held(self, queue: MessageQueue) -> HeldQueue:
-        held = self.consuming.held.get(queue)
+        held = self.consuming.held.get(self._at_broker(queue))
         if held is None:
             raise ConfigError(f"{queue} is not read here; `positions` tells the queues that are")
         return held
+
+    def _at_broker(self, queue: object) -> MessageQueue:
+        if not isinstance(queue, MessageQueue):
+            raise ConfigError(f"{queue!r} is no queue; give those that `queues` tells")
+        return queue_with_namespace(self.consuming.settings.namespace, queue)
 
     def _check_running(self) -> None:
         if not self.consuming.is_started or self.consuming.is_stopping:
@@ -357,6 +377,10 @@ class Polling:
 
     def stop(self) -> None:
         self._ready.clear()
+
+
+def _each(queues: Any) -> Iterable[Any]:
+    return queues if isinstance(queues, Iterable) else [queues]
 
 
 def _polled(message: object) -> None:

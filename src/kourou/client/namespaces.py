@@ -6,6 +6,7 @@ topic it is the group inside that is.
 
 from __future__ import annotations
 
+from kourou.protocol.bodies import MessageQueue
 from kourou.protocol.names import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
@@ -31,6 +32,20 @@ def without_namespace(namespace: str | None, name: str) -> str:
         return name
     prefix, rest = _parted(name)
     return prefix + rest.removeprefix(namespace + SEPARATOR)
+
+
+def queue_with_namespace(namespace: str | None, queue: MessageQueue) -> MessageQueue:
+    """A queue as brokers know it."""
+    return _renamed(queue, with_namespace(namespace, queue.topic)) if namespace else queue
+
+
+def queue_without_namespace(namespace: str | None, queue: MessageQueue) -> MessageQueue:
+    """A queue as the program knows it."""
+    return _renamed(queue, without_namespace(namespace, queue.topic)) if namespace else queue
+
+
+def _renamed(queue: MessageQueue, topic: str) -> MessageQueue:
+    return MessageQueue(topic=topic, broker_name=queue.broker_name, queue_id=queue.queue_id)
 
 
 def _parted(name: str) -> tuple[str, str]:

@@ -100,16 +100,25 @@ def _parameters(handler: Callable[..., object]) -> list[inspect.Parameter]:
         raise ConfigError(f"{handler!r} cannot be a handler: it cannot be called") from None
     if not parameters:
         raise ConfigError(f"{_name(handler)} takes nothing; a handler takes the message, or its payload")
+    if parameters[0].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
+        raise ConfigError(f"{_name(handler)} takes nothing by its place, as a handler takes the message")
     return parameters
 
 
 def _hints(handler: Callable[..., object]) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(handler)
+        return typing.get_type_hints(_annotated(handler))
     except NameError as error:
         raise ConfigError(
             f"the annotations of {_name(handler)} cannot be understood: {error}; use types of its module"
         ) from None
+
+
+def _annotated(handler: Any) -> Any:
+    """Where the annotations of a handler are: of an object that can be called, at its method."""
+    if isinstance(handler, functools.partial):
+        return _annotated(handler.func)
+    return handler if inspect.isroutine(handler) or inspect.isclass(handler) else type(handler).__call__
 
 
 def _name(handler: Callable[..., object]) -> str:

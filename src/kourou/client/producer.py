@@ -130,6 +130,7 @@ class Producer:
         """
         from concurrent.futures import Future
 
+        _check_told(then)
         where = Where(key, queue, select, order)
         sent: Future[SendResult] = Future()
         sent.set_running_or_notify_cancel()
@@ -263,6 +264,7 @@ class Producer:
         return NO_HANDLERS
 
     def __enter__(self) -> Self:
+        self._sending.check_open()
         self._stay_known()
         return self
 
@@ -348,6 +350,7 @@ class AsyncProducer:
         """As `Producer.send_soon`; the future is the event loop's, and so is who tells `then`."""
         import asyncio
 
+        _check_told(then)
         where = Where(key, queue, select, order)
         sent: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
 
@@ -464,6 +467,7 @@ class AsyncProducer:
         return NO_HANDLERS
 
     async def __aenter__(self) -> Self:
+        self._sending.check_open()
         self._driver.attend(self._beat)
         return self
 
@@ -480,6 +484,11 @@ class AsyncProducer:
 
 def _ignored(outcome: object) -> None:
     """Nobody waits for it."""
+
+
+def _check_told(then: object) -> None:
+    if then is not None and not callable(then):
+        raise ConfigError(f"then is {then!r}, but must be a function that is told the result")
 
 
 def _lingering(sending: Sending) -> Lingering | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kourou.client.cluster_settings import ClusterOptions, ClusterSettings
 from kourou.client.sends import RETRIED_CODES, SendHook
-from kourou.client.settings import checked_count, checked_seconds, checked_trace
+from kourou.client.settings import checked_count, checked_hooks, checked_seconds, checked_trace
 from kourou.errors import ConfigError
 from kourou.protocol.compression import Compression
 
@@ -92,6 +92,10 @@ class ProducerSettings(ClusterSettings):
             checked_count("compress_over", self.compress_over)
         checked_count("message_bytes_max", self.message_bytes_max, 1)
         checked_trace(self.trace)
+        checked_hooks("hooks", self.hooks, "before_send", "after_send")
+        checked_hooks("end_transaction_hooks", self.end_transaction_hooks, "end_transaction")
+        if not isinstance(self.retried_codes, Collection):
+            raise ConfigError(f"retried_codes is {self.retried_codes!r}, but must be a set of response codes")
         if self.compression not in get_args(CompressionName):
             raise ConfigError(f"compression is {self.compression!r}; it is one of zlib, lz4 and zstd")
         if self.avoid_slow_brokers is not None and self.avoid_slow_brokers not in get_args(Avoidance):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Literal, TypeAlias
 
+from kourou.client.namespaces import queue_with_namespace, queue_without_namespace
 from kourou.client.routes import Route
 from kourou.client.sends import Choose
 from kourou.doors.chance import Chance
@@ -91,17 +92,18 @@ def among_those_left(key: str, moved: Callable[[], None]) -> Choose:
     return choose
 
 
-def by_function(select: Select, message: Message) -> Choose:
+def by_function(select: Select, message: Message, namespace: str | None = None) -> Choose:
     """What `select` says; raises ConfigError when that is none of the topic's queues."""
 
     def choose(route: Route, failed: MessageQueue | None) -> MessageQueue:
-        chosen = select(route.write_queues, message)
-        if chosen not in route.write_queues:
+        queues = tuple(queue_without_namespace(namespace, queue) for queue in route.write_queues)
+        chosen = select(queues, message)
+        if chosen not in queues:
             raise ConfigError(
                 f"the function given to select a queue returned {chosen!r}, which is none of the "
-                f"{len(route.write_queues)} queues of '{route.topic}' it was given"
+                f"{len(queues)} queues of '{message.topic}' it was given"
             )
-        return chosen
+        return queue_with_namespace(namespace, chosen)
 
     return choose
 

@@ -22,7 +22,12 @@ from typing import NamedTuple
 from kourou.client import operations, settings
 from kourou.client.cluster_settings import ClusterSettings
 from kourou.client.home import Home
-from kourou.client.namespaces import with_namespace, without_namespace
+from kourou.client.namespaces import (
+    queue_with_namespace,
+    queue_without_namespace,
+    with_namespace,
+    without_namespace,
+)
 from kourou.client.operations import SQL92, Pulled, Start, Subscription
 from kourou.client.presence import Presence, client_id
 from kourou.client.routes import LOOKUP_SECONDS, MASTER, REFRESH_SECONDS, Route
@@ -132,6 +137,7 @@ class Reading:
         self.topic = with_namespace(self._namespace, settings.checked_topic(topic))
         if sql is not None and tags != "*":
             raise ConfigError("tags and sql both say which messages are wanted; give one")
+        settings.check_filter(self.topic, tags if sql is None else sql)
         self._start = checked_start(start)
         self._clock = clock
         self.routes = self.settings.routes(name_server, clock, chance)
@@ -164,7 +170,9 @@ class Reading:
         """
         settings.checked_count("max_messages", messages_max, 1)
         self._check_open()
-        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        deadline = None
+        if timeout is not None:
+            deadline = self._clock.monotonic() + settings.checked_timeout(timeout)
         while True:
             if not (self._ready and len(self._ready[0].buffered) > messages_max):
                 yield from self._launch_pulls(self._soon_empty(messages_max))
@@ -210,8 +218,10 @@ class Reading:
             checked_start(where)
         if not self._lanes:
             yield from self._look_up_queues()
-        if queue is not None and queue not in self._lanes:
-            raise ConfigError(f"{queue} is not read here; `positions` tells the queues that are")
+        if queue is not None:
+            queue = self._at_broker(queue)
+            if queue not in self._lanes:
+                raise ConfigError(f"{queue} is not read here; `positions` tells the queues that are")
         for lane in [self._lanes[queue]] if queue is not None else list(self._present()):
             offset = where if isinstance(where, int) else (yield from self._offset_of(lane.queue, where))
             lane.move_to(offset)
@@ -224,7 +234,7 @@ class Reading:
         self._check_open()
         yield from self._look_up_queues()
         assert self._route is not None
-        return self._route.read_queues
+        return tuple(queue_without_namespace(self._namespace, queue) for queue in self._route.read_queues)
 
     def pull(
         self, queue: MessageQueue, queue_offset: int, messages_max: int, suspend: float
@@ -232,6 +242,8 @@ class Reading:
         """What lies there now; with `suspend` the broker waits so many seconds for something to come."""
         settings.checked_count("max_messages", messages_max, 1)
         settings.checked_count("offset", queue_offset)
+        suspend = settings.checked_timeout(suspend)
+        queue = self._at_broker(queue)
         address = yield from self._address_of(queue)
         if self._announced:
             yield from self.presence.announce(address)
@@ -250,17 +262,22 @@ class Reading:
 
     def offset_of(self, queue: MessageQueue, where: Start) -> Operation[int]:
         """The offset that "earliest", "latest" or a moment stands for in a queue right now."""
+        queue = self._at_broker(queue)
         address = yield from self._address_of(queue)
         return (yield from operations.place(address, queue, checked_start(where)))
 
     def committed(self, queue: MessageQueue) -> Operation[int | None]:
         """Where the group goes on in a queue; None when it was never there."""
+        queue = self._at_broker(queue)
         address = yield from self._address_of(queue)
         return (yield from operations.committed_offset(address, queue, self.group))
 
     def commit_at(self, offsets: Mapping[MessageQueue, int]) -> Operation[None]:
         """Store that the group goes on at these offsets."""
-        for queue, queue_offset in offsets.items():
+        if not isinstance(offsets, Mapping):
+            raise ConfigError(f"offsets is {offsets!r}; give an offset for each queue: {{queue: 42}}")
+        for given, queue_offset in offsets.items():
+            queue = self._at_broker(given)
             address = yield from self._address_of(queue)
             yield from operations.commit_offset(
                 address, queue, self.group, settings.checked_count("offset", queue_offset)
@@ -271,11 +288,14 @@ class Reading:
         if self._route is None:
             yield from self._look_up_queues()
         assert self._route is not None
-        if not isinstance(queue, MessageQueue):
-            raise ConfigError(f"queue is {queue!r}; give one of those that `queues` tells")
         if queue.topic != self.topic:
             raise ConfigError(f"{queue} is not one of topic '{self.topic}', which is what is read here")
         return self._route.reader(queue.broker_name)
+
+    def _at_broker(self, queue: object) -> MessageQueue:
+        if not isinstance(queue, MessageQueue):
+            raise ConfigError(f"queue is {queue!r}; give one of those that `queues` tells")
+        return queue_with_namespace(self._namespace, queue)
 
     def _show(self, messages: list[ReceivedMessage]) -> None:
         """To the program, a topic is without its namespace."""
@@ -286,7 +306,7 @@ class Reading:
     def positions(self) -> dict[MessageQueue, int]:
         """The next message to be handed out, by queue."""
         return {
-            queue: position
+            queue_without_namespace(self._namespace, queue): position
             for queue, lane in sorted(self._lanes.items())
             if (position := lane.position) is not None
         }

@@ -11,13 +11,18 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kourou.client import sends, settings
 from kourou.client.delays import DELAY, TIMER_PROPERTIES, Delay, delay_properties
 from kourou.client.gate import Gate
 from kourou.client.home import Home
-from kourou.client.namespaces import with_namespace, without_namespace
+from kourou.client.namespaces import (
+    queue_with_namespace,
+    queue_without_namespace,
+    with_namespace,
+    without_namespace,
+)
 from kourou.client.presence import HEARTBEAT_SECONDS, Presence, client_id
 from kourou.client.producer_settings import ProducerSettings
 from kourou.client.queue_choice import Order, Select, Turns, among_those_left, by_function, only, strictly
@@ -88,7 +93,7 @@ class Sending:
         clock: Clock,
         chance: Chance,
     ) -> None:
-        self.group = with_namespace(options.namespace, settings.checked_group(group))
+        self.group = with_namespace(options.namespace, settings.checked_producer_group(group))
         self.settings = options
         self.clock = clock
         self.routes = options.routes(name_server, clock, chance)
@@ -230,7 +235,7 @@ class Sending:
 
     def _renamed(self, operation: Operation[SendResult]) -> Operation[SendResult]:
         result = yield from operation
-        return result._replace(queue=self._without_namespace(result.queue))
+        return result._replace(queue=queue_without_namespace(self.settings.namespace, result.queue))
 
     def send_half(self, message: Message, timeout: float | None) -> Operation[SendResult]:
         """Send one half of a transaction: stored, and not yet visible to anybody."""
@@ -245,7 +250,7 @@ class Sending:
     def send_batch(
         self, messages: Iterable[Message], where: Where = ANYWHERE, timeout: float | None = None
     ) -> Operation[SendResult]:
-        together = _listed(messages)
+        together = list(_several(messages))
         outgoing = self._outgoing_batch(together)
         return self.sent(outgoing, self.plan(outgoing, together[0], where, timeout))
 
@@ -254,7 +259,7 @@ class Sending:
     ) -> Operation[list[SendResult]]:
         """Send many messages in as few requests as possible; raises with the first that fails."""
         results = []
-        for part in self.parts(_listed(messages) if isinstance(messages, Message) else messages):
+        for part in self.parts(_several(messages)):
             result = yield from self.send_batch(part, where, timeout)
             results.append(result)
         return results
@@ -287,7 +292,7 @@ class Sending:
         self.check_open()
         deadline = self.clock.monotonic() + self.settings.send_timeout
         route = yield from self.routes.to_publish(self.topic_at_broker(topic), deadline)
-        return tuple(self._without_namespace(queue) for queue in route.write_queues)
+        return tuple(queue_without_namespace(self.settings.namespace, queue) for queue in route.write_queues)
 
     def query(
         self, topic: str, key: str, count: int, begin: datetime | None, end: datetime | None
@@ -300,10 +305,10 @@ class Sending:
             self.routes,
             self.clock,
             self.topic_at_broker(topic),
-            key,
+            _checked_text("key", key),
             count=settings.checked_count("max_messages", count, 1),
-            begin_ms=0 if begin is None else round(begin.timestamp() * 1000),
-            end_ms=lookups.LATEST_MS if end is None else round(end.timestamp() * 1000),
+            begin_ms=_moment_ms("begin", begin, 0),
+            end_ms=_moment_ms("end", end, lookups.LATEST_MS),
         )
         for message in found:
             self.show(message)
@@ -314,7 +319,9 @@ class Sending:
         from kourou.client import lookups
 
         self.check_open()
-        found = yield from lookups.by_id(self.routes, self.clock, self.topic_at_broker(topic), message_id)
+        found = yield from lookups.by_id(
+            self.routes, self.clock, self.topic_at_broker(topic), _checked_text("message_id", message_id)
+        )
         self.show(found)
         return found
 
@@ -326,13 +333,6 @@ class Sending:
         """Have a received message appear under the program's own name for its topic."""
         if self.settings.namespace is not None:
             message.show_as(without_namespace(self.settings.namespace, message.topic))
-
-    def _without_namespace(self, queue: MessageQueue) -> MessageQueue:
-        return MessageQueue(
-            topic=without_namespace(self.settings.namespace, queue.topic),
-            broker_name=queue.broker_name,
-            queue_id=queue.queue_id,
-        )
 
     def stay_known(self) -> Operation[float]:
         """A chore: let every broker we may send to know that we are there, also while nothing is sent."""
@@ -406,14 +406,16 @@ class Sending:
         if where.queue is not None:
             if not isinstance(where.queue, MessageQueue):
                 raise ConfigError(f"queue is {where.queue!r}; give one of those that `queues` tells")
-            if self.topic_at_broker(where.queue.topic) != topic:
+            queue = queue_with_namespace(self.settings.namespace, where.queue)
+            if queue.topic != topic:
                 raise ConfigError(
                     f"a queue of topic '{where.queue.topic}' is given for a message to '{message.topic}'"
                 )
-            given = where.queue
-            return only(MessageQueue(topic=topic, broker_name=given.broker_name, queue_id=given.queue_id))
+            return only(queue)
         if where.select is not None:
-            return by_function(where.select, message)
+            if not callable(where.select):
+                raise ConfigError(f"select is {where.select!r}, but must be a function of queues and message")
+            return by_function(where.select, message, self.settings.namespace)
         if where.order not in ("strict", "normal"):
             raise ConfigError(f"order is {where.order!r}; it is strict or normal")
         if where.key is None:
@@ -579,10 +581,26 @@ BATCH_ITEM_BYTES = 22
 NOT_IN_BATCHES = frozenset({DELAY, *TIMER_PROPERTIES, TRANSACTION_PREPARED})
 
 
-def _listed(messages: Iterable[Message]) -> list[Message]:
+def _several(messages: Any) -> Iterable[Message]:
     if isinstance(messages, Message):
         raise ConfigError("one message is given, and several are sent together: put it into a list")
-    return list(messages)
+    if not isinstance(messages, Iterable):
+        raise ConfigError(f"{messages!r} is given, and several messages are sent together: give a list")
+    return messages
+
+
+def _checked_text(what: str, text: object) -> str:
+    if not isinstance(text, str) or not text:
+        raise ConfigError(f"{what} is {text!r}, but must be a text")
+    return text
+
+
+def _moment_ms(what: str, moment: object, without: int) -> int:
+    if moment is None:
+        return without
+    if not isinstance(moment, datetime):
+        raise ConfigError(f"{what} is {moment!r}, but must be a datetime")
+    return round(moment.timestamp() * 1000)
 
 
 def check_message(message: object) -> None:

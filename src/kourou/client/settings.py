@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kourou.client.finding import find_name_servers
 from kourou.errors import ConfigError
-from kourou.protocol.names import group_fault, topic_fault
+from kourou.protocol.names import group_fault, producer_group_fault, topic_fault
+
+DEFAULT_PRODUCER = "DEFAULT_PRODUCER"
+DEFAULT_CONSUMER = "DEFAULT_CONSUMER"
+"""Names the original gives to who named no group; as it does, we refuse to be one of everybody's."""
 
 
 def name_server_addresses(given: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -24,10 +28,22 @@ def name_server_addresses(given: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def checked_group(group: object) -> str:
+    """A group of consumers."""
+    return _checked_group(group, group_fault, DEFAULT_CONSUMER)
+
+
+def checked_producer_group(group: object) -> str:
+    """A group of producers; nothing is named after those, so that they may be longer."""
+    return _checked_group(group, producer_group_fault, DEFAULT_PRODUCER)
+
+
+def _checked_group(group: object, fault_of: Callable[[str], str | None], nobody_s: str) -> str:
     if not isinstance(group, str):
         raise ConfigError(f"the group is {group!r}, but must be a name")
-    if fault := group_fault(group):
+    if fault := fault_of(group):
         raise ConfigError(fault)
+    if group == nobody_s:
+        raise ConfigError(f"the group is '{group}', which is nobody's in particular; give it a name of yours")
     return group
 
 
@@ -39,6 +55,12 @@ def checked_topic(topic: object) -> str:
     return topic
 
 
+def check_filter(topic: str, expression: object) -> None:
+    """Raises ConfigError for tags, or an SQL expression, that are neither."""
+    if not isinstance(expression, str) or not expression.strip():
+        raise ConfigError(f"the filter of topic '{topic}' is {expression!r}; leave it out for all messages")
+
+
 def checked_trace(trace: object) -> None:
     """Whether the message trace is told, or the topic it is told to."""
     if not isinstance(trace, bool):
@@ -48,6 +70,28 @@ def checked_trace(trace: object) -> None:
 def checked_seconds(what: str, seconds: object) -> float:
     if not isinstance(seconds, int | float) or not seconds > 0:
         raise ConfigError(f"{what} is {seconds!r}, but must be a number of seconds above 0")
+    return float(seconds)
+
+
+def checked_hooks(what: str, hooks: object, *methods: str) -> None:
+    """Objects with these methods, none of them missing: one that fails is only seen in the log."""
+    if isinstance(hooks, str) or not isinstance(hooks, Iterable):
+        raise ConfigError(f"{what} is {hooks!r}, but must be a list of objects with {' and '.join(methods)}")
+    for hook in hooks:
+        if not all(callable(getattr(hook, method, None)) for method in methods):
+            raise ConfigError(f"{what} has {hook!r} in it, which has no {' or no '.join(methods)} to call")
+
+
+def checked_timeout(timeout: object) -> float:
+    """Seconds to wait for something that may come; without any left, what is there already."""
+    if not isinstance(timeout, int | float) or timeout != timeout:
+        raise ConfigError(f"timeout is {timeout!r}, but must be a number of seconds")
+    return float(timeout)
+
+
+def checked_drain(what: str, seconds: object) -> float:
+    if not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ConfigError(f"{what} is {seconds!r}, but must be a number of seconds from 0 on")
     return float(seconds)
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 from kourou.client import transactions
 from kourou.client.producer import AsyncProducer, Producer
 from kourou.client.producer_settings import ProducerOptions
-from kourou.client.sending import Sending
+from kourou.client.sending import Sending, check_message
 from kourou.client.sends import SendResult
 from kourou.client.steps import Operation
 from kourou.client.transactions import Check, TransactionState
@@ -74,8 +74,9 @@ class TransactionProducer(Producer):
 
     def transaction(self, message: Message, *, timeout: float | None = None) -> Transaction:
         """A transaction with this message; it begins when entered."""
+        transaction = Transaction(self, message, timeout)
         self._begin_answering()
-        return Transaction(self, message, timeout)
+        return transaction
 
     def __enter__(self) -> Self:
         """From now on brokers may ask, also about transactions of an earlier run."""
@@ -194,6 +195,7 @@ class _Transaction:
     """What both forms of a transaction have in common: what was sent, and how it shall end."""
 
     def __init__(self, sending: Sending, message: Message, timeout: float | None) -> None:
+        check_message(message)
         self._sending = sending
         self._timeout = timeout
         self._sent: SendResult | None = None

@@ -37,6 +37,8 @@ class LocalBroker:
         with kourou.LocalBroker() as broker:
             producer = kourou.Producer("group", name_server=broker.name_server)
 
+    In a coroutine `async with` does the same, without holding up the event loop meanwhile.
+
     `data` is the folder to keep everything in, for the next one to find; without it a temporary one is used.
     With `memory` no disk is touched, and everything is gone with the object. Settings are those of
     `BrokerConfig`, by field name.
@@ -63,6 +65,16 @@ class LocalBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    async def __aenter__(self) -> Self:
+        """For `async with`: what starts and stops does not hold up the event loop."""
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
 
     @property
     def name_server(self) -> str:

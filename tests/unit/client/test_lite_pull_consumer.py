@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from kourou.client.answers import running_info
 from kourou.client.consumer_settings import ConsumerSettings
 from kourou.client.lite_pull_consumer import Polling
 from kourou.doors.chance import Chance
-from kourou.errors import ConfigError
+from kourou.errors import ConfigError, NotFound
 from kourou.protocol.bodies import ConsumerConnection
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import request
@@ -54,6 +55,49 @@ def poll(world: ConsumingWorld, polling: Polling, most: int = 32, timeout: float
 
 def committed(world: ConsumingWorld, queue_id: int = 0) -> int | None:
     return world.broker.offsets.get("billing", "orders", queue_id)
+
+
+def test_the_queues_of_a_topic_are_told_before_and_after_the_start(world: ConsumingWorld, make: Any) -> None:
+    polling = make()
+    queues = world.run(polling.queues("orders"))
+    assert queues == (queue_of("orders", 0), queue_of("orders", 1))
+    polling.assign(queues[1:])
+    world.send("orders", b"1", queue_id=1)
+    assert poll(world, polling) == [b"1"]
+    assert world.run(polling.queues("orders")) == queues
+    with pytest.raises(NotFound, match="no topic 'tea'"):
+        world.run(polling.queues("tea"))
+    world.run(polling.consuming.stop(0.0))
+    with pytest.raises(ConfigError, match="closed"):
+        world.run(polling.queues("orders"))
+
+
+@pytest.mark.parametrize("queues", [None, 3, ["orders"], [("orders", 0)]])
+def test_what_is_no_queue_is_not_assigned(make: Any, queues: Any) -> None:
+    with pytest.raises(ConfigError, match="is no queue"):
+        make().assign(queues)
+
+
+def test_to_the_program_queues_are_without_their_namespace(world: ConsumingWorld, make: Any) -> None:
+    world.make_topic("shop%orders", queues=2)
+    polling = make(namespace="shop")
+    (_, queue) = world.run(polling.queues("orders"))
+    assert queue == queue_of("orders", 1)
+    polling.assign([queue])
+    world.send("shop%orders", b"1", queue_id=1)
+    assert poll(world, polling) == [b"1"]
+    assert polling.consuming.positions() == {queue: 0}
+    world.run(polling.seek(queue, 1))
+    polling.pause([queue])
+    polling.resume([queue])
+    assert polling.consuming.positions() == {queue: 1}
+
+
+def test_administrators_see_that_it_is_polled(world: ConsumingWorld, make: Any) -> None:
+    polling = make()
+    polling.subscribe("orders")
+    poll(world, polling)
+    assert running_info(polling.consuming).properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
 
 
 def test_messages_are_polled_as_they_come(world: ConsumingWorld, make: Any) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypedDict
 
 import msgspec
@@ -100,6 +101,23 @@ def test_the_signature_says_what_a_handler_is_given() -> None:
     assert call(both, body) == (Order(7, "tea"), body, 3)
 
 
+def test_what_is_called_may_be_an_object_or_a_function_that_was_given_something_already() -> None:
+    class Kitchen:
+        def __call__(self, order: Order) -> object:
+            return order
+
+        async def cook(self, order: Order) -> object:
+            return order
+
+    def typed(database: object, order: Order) -> object:
+        return database, order
+
+    body = b'{"number": 7}'
+    assert call(Kitchen(), body) == Order(7)
+    assert asyncio.run(call(Kitchen().cook, body)) == Order(7)
+    assert call(partial(typed, "db"), body) == ("db", Order(7))
+
+
 def test_coroutine_functions_stay_coroutine_functions() -> None:
     async def typed(order: Order) -> Order:
         return order
@@ -122,6 +140,8 @@ def test_what_cannot_be_told_is_told() -> None:
 
     def impossible(order: Order | Typed) -> None: ...
 
+    def by_name(*, order: Order) -> None: ...
+
     def strange(order: Callable[[], None]) -> None: ...
 
     def unknown(order: NotThere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
@@ -131,6 +151,7 @@ def test_what_cannot_be_told_is_told() -> None:
         (too_much, "wants database as well"),
         (impossible, "cannot become"),
         (strange, "nothing in JSON"),
+        (by_name, "takes nothing by its place"),
         (unknown, "NotThere"),
         (3, "cannot be called"),
     ):

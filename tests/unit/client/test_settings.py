@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.settings import checked_count, checked_seconds, name_server_addresses
+from kourou.client.settings import (
+    checked_count,
+    checked_group,
+    checked_producer_group,
+    checked_seconds,
+    name_server_addresses,
+)
 from kourou.errors import ConfigError
 
 
@@ -48,6 +54,20 @@ def test_seconds_are_more_than_none(seconds: object) -> None:
     with pytest.raises(ConfigError, match="send_timeout is"):
         checked_seconds("send_timeout", seconds)
     assert checked_seconds("send_timeout", 2) == 2.0
+
+
+def test_groups_are_named_as_in_the_original() -> None:
+    """Whose retry topic has to be one is shorter; and nobody is a member of everybody's group."""
+    assert checked_group("g" * 120)
+    assert checked_producer_group("g" * 255)
+    for check, group in (
+        (checked_group, "g" * 121),
+        (checked_producer_group, "g" * 256),
+        (checked_group, "DEFAULT_CONSUMER"),
+        (checked_producer_group, "DEFAULT_PRODUCER"),
+    ):
+        with pytest.raises(ConfigError, match=r"longer than|nobody's in particular"):
+            check(group)
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, "2", None])
