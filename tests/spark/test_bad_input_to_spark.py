@@ -81,6 +81,31 @@ def test_a_failed_query_says_why(spark: SparkSession, broker: kourou.LocalBroker
         query.awaitTermination(60)
 
 
+@pytest.mark.parametrize(
+    ("options", "schema", "expected"),
+    [
+        ({"endingOffsets": "latest"}, None, "is for a batch: a streaming query has no end"),
+        ({}, "topic string, ofset bigint", "there is no column 'ofset'; did you mean"),
+        ({"table": "lag"}, None, "read it with spark.read, not readStream"),
+    ],
+)
+def test_what_cannot_be_streamed_is_told_and_not_how_spark_failed_on_it(
+    spark: SparkSession,
+    broker: kourou.LocalBroker,
+    tmp_path: Path,
+    options: dict[str, str],
+    schema: str | None,
+    expected: str,
+) -> None:
+    reader = spark.readStream.format("rocketmq").options(namesrvAddr=broker.name_server, subscribe="any")
+    if schema is not None:
+        reader = reader.schema(schema)
+    writer = reader.options(**options).load().writeStream.format("noop")
+    with pytest.raises(PySparkException) as caught:
+        writer.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(60)
+    assert expected in told(caught.value)
+
+
 def test_a_half_written_checkpoint_is_an_error_and_not_a_new_beginning(
     spark: SparkSession,
     broker: kourou.LocalBroker,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import kourou
 from kourou.admin import Connection, brokers, topics
@@ -21,6 +22,7 @@ from kourou.spark.access import ClusterAccess
 from kourou.spark.data_loss import DataLoss
 from kourou.spark.pulls import STOCK, pull_size, shared_cluster
 from kourou.spark.source import RocketMQDataSource
+from kourou.spark.stream import TopicStreamReader
 
 BROKER = "kourou"  # as a LocalBroker is named
 Directly = Callable[..., list[dict[str, Any]]]
@@ -83,6 +85,33 @@ def test_a_read_begins_and_ends_at_offsets(directly: Directly, topic: str) -> No
     assert bodies(directly(topic, startingOffsets=partly)) == [18, 19, *range(100, 110)]
     with pytest.raises(ConfigError, match="queue 9 of"):
         directly(topic, startingOffsets=json.dumps({topic: {BROKER: {"9": 5}}}))
+
+
+def test_a_start_behind_the_last_message_is_a_loss(directly: Directly, topic: str) -> None:
+    """Of a group, or of somebody who noted it: in a store that has lost its end, or under a wrong name."""
+    beyond = json.dumps({topic: {BROKER: {"0": 30}}})
+    with pytest.raises(DataLoss, match=r"10 messages, offsets 20 to 29, of queue 0 .* ends at 20 now"):
+        directly(topic, startingOffsets=beyond)
+    assert bodies(directly(topic, startingOffsets=beyond, failOnDataLoss="false")) == list(range(100, 110))
+    at_the_end = json.dumps({topic: {BROKER: {"0": 20}}})
+    assert bodies(directly(topic, startingOffsets=at_the_end)) == list(range(100, 110))
+
+
+def test_a_namespace_is_seen_by_the_brokers_alone(
+    directly: Directly, broker: kourou.LocalBroker, stream_reader: Callable[..., TopicStreamReader]
+) -> None:
+    make_topic(broker.address, "shop%spaced", 1)
+    with kourou.Producer("spaced", broker.name_server, namespace="shop") as producer:
+        producer.send_all([kourou.Message("spaced", body) for body in numbered(3)])
+    rows = directly("spaced", namespace="shop")
+    assert (bodies(rows), {row["topic"] for row in rows}) == ([0, 1, 2], {"spaced"})
+    assert bodies(directly(namespace="shop", subscribePattern="sp.ced")) == [0, 1, 2]
+    reader = stream_reader("spaced", namespace="shop", groupId="spaced", startingOffsets="earliest")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    reader.latestOffset(end, ReadAllAvailable())
+    assert end == {"spaced": {BROKER: {"0": 3}}}
+    with kourou.PullConsumer("shop%spaced", "shop%spaced", broker.name_server, announce=False) as consumer:
+        assert [consumer.committed(queue) for queue in consumer.queues()] == [3]
 
 
 def test_a_read_begins_and_ends_at_moments(directly: Directly, topic: str, producer: kourou.Producer) -> None:

@@ -1,4 +1,7 @@
-"""A machine without Java: what `pip install 'kourou[spark]'` brings along is enough to read a topic."""
+"""A machine without Java: what `pip install 'kourou[spark]'` brings along is enough to read a topic.
+
+And what somebody sees there who has done nothing but install it: when something is wrong, no wall of Java.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ import kourou
 
 SCRIPT = """
 import sys, kourou.spark
-spark = kourou.spark.session(settings={"spark.log.level": "OFF"})
+spark = kourou.spark.session()
 source = {"namesrvAddr": sys.argv[1], "subscribe": sys.argv[2]}
 print("rows", spark.read.format("rocketmq").options(**source).load().count())
 stream = spark.readStream.format("rocketmq").options(**source, startingOffsets="earliest").load()
@@ -23,6 +26,16 @@ written = stream.writeStream.format("noop").option("checkpointLocation", sys.arg
 query = written.trigger(availableNow=True).start()
 query.awaitTermination()
 print("streamed", sum(progress.numInputRows for progress in query.recentProgress))
+failing = spark.readStream.format("rocketmq").options(**source, endingOffsets="latest").load()
+query = failing.writeStream.format("noop").option("checkpointLocation", sys.argv[3] + "-failing").start()
+try:
+    query.awaitTermination()
+except Exception as error:
+    print("refused", "is for a batch" in str(error))
+try:
+    spark.read.format("rocketmq").options(**source, maxInflatedBytes="1").load().collect()
+except Exception as error:
+    print("failed", "inflates beyond 1 bytes" in str(error))
 """
 
 
@@ -31,7 +44,9 @@ def test_no_java_of_one_s_own_is_needed(
     broker: kourou.LocalBroker, new_topic: Callable[..., str], fill: Callable[..., None], tmp_path: Path
 ) -> None:
     topic = new_topic(2)
-    fill(topic, [b"x"] * 10)
+    fill(topic, [b"x"] * 9)
+    with kourou.Producer("compressing", broker.name_server, compress_over=100) as producer:
+        producer.send(kourou.Message(topic, bytes(1000)))
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in (
@@ -62,4 +77,7 @@ def test_no_java_of_one_s_own_is_needed(
         timeout=200,
     )
     assert said.returncode == 0, said.stderr[-2000:]
-    assert said.stdout.split() == ["rows", "10", "streamed", "10"]
+    assert said.stdout.split() == ["rows", "10", "streamed", "10", "refused", "True", "failed", "True"]
+    assert "is for a batch" in said.stderr, "a query that nobody waits for says it in the log"
+    assert "\tat " not in said.stderr, said.stderr
+    assert len(said.stderr.splitlines()) < 40, said.stderr

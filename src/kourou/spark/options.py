@@ -77,6 +77,21 @@ SPARK_NAMES = (
 )
 """What Spark itself puts beside ours, the second line for tables of its catalog."""
 
+KAFKA_NAMES = {
+    "kafka.bootstrap.servers": "namesrvAddr",
+    "kafka.group.id": "groupId",
+    "kafkaConsumer.pollTimeoutMs": "pullTimeoutMs",
+    "kafka.security.protocol": "tls",
+}
+"""What is called otherwise by Spark's Kafka connector, and what it is here."""
+
+KAFKA_PREFIXES = {"kafka.sasl.": "credentialsFile", "kafka.ssl.": "tls, tlsTrust, tlsCertificate and tlsKey"}
+
+KAFKA_NEEDLESS = {
+    "includeHeaders": "is not needed: the column properties is always there",
+    "partition.metadata.cache.ttl.ms": "is not needed: new queues are looked for every two seconds",
+}
+
 SPARK_PREFIX = "option."
 """Put by Spark before the options of a table of its catalog."""
 
@@ -101,6 +116,11 @@ class Bound:
     def names_queues(self) -> QueueNumbers | None:
         """What was said of single queues, if that is what counts."""
         return None if self.timestamp_ms is not None else self.timestamps_ms or self.offsets
+
+    @property
+    def is_of_a_group(self) -> bool:
+        """Whether the place of a group is what counts."""
+        return self.where == "group" and self.timestamp_ms is None and self.names_queues is None
 
     @property
     def is_of_the_moment(self) -> bool:
@@ -208,8 +228,9 @@ def _check_together(given: Given, options: SourceOptions, streaming: bool | None
         for name in ("includeRetry", "includeDlq"):
             if given.flag(name, False) and options.pattern is None:
                 given.refuse(name, "needs groupId: whose retries, whose dead letters?")
-        if options.starting.where == "group" and options.starting.names_queues is None:
-            given.refuse("startingOffsets", "means where a group is: name it by groupId")
+        for name, bound in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+            if bound.is_of_a_group:
+                given.refuse(name, "means where a group is: name it by groupId")
     if streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name in given:
@@ -322,12 +343,29 @@ class Given:
 
 
 def _hint(name: str, by_lower: Mapping[str, str]) -> str:
+    kafka_s = _kafka_hint(name.lower())
+    if kafka_s is not None:
+        return f"; Kafka's {name} {kafka_s}"
     near = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return (
         f"; did you mean {by_lower[near[0]]}?"
         if near
         else f"; there are: {', '.join(sorted(by_lower.values()))}"
     )
+
+
+def _kafka_hint(name: str) -> str | None:
+    """What somebody should know who comes with the options of a Kafka source."""
+    for theirs, why in KAFKA_NEEDLESS.items():
+        if theirs.lower() == name:
+            return why
+    for theirs, ours in KAFKA_NAMES.items():
+        if theirs.lower() == name:
+            return f"is {ours} here"
+    for prefix, ours in KAFKA_PREFIXES.items():
+        if name.startswith(prefix):
+            return f"is said by {ours} here"
+    return "means nothing here" if name.startswith("kafka.") else None
 
 
 # ------------------------------------------------------------------------------------- what to read

@@ -64,6 +64,15 @@ def backward(start: Mapping[Queue, int], end: Mapping[Queue, int]) -> list[Loss]
     ]
 
 
+def beyond(start: Mapping[Queue, int], ends: Mapping[Queue, int]) -> list[Loss]:
+    """Queues that end before the place where they are to be read on."""
+    return [
+        Loss(queue, ends[queue], start[queue], f"the queue ends at {ends[queue]} now")
+        for queue in sorted(start)
+        if queue in ends and ends[queue] < start[queue]
+    ]
+
+
 # ------------------------------------------------------------------------------------------------ limits
 
 

@@ -10,9 +10,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from kourou.spark import planning
 from kourou.spark.cluster import Cluster
 from kourou.spark.data_loss import DataLoss
-from kourou.spark.offsets import Range
+from kourou.spark.offsets import Offsets, Range
 from kourou.spark.options import EARLIEST, LATEST, SourceOptions
 from kourou.spark.plain_errors import in_one_line
+from kourou.spark.planning import Loss
 from kourou.spark.pulls import shared_cluster
 from kourou.spark.subscription import patiently, resolved, subscribed_queues
 from kourou.spark.task import RangesPartition, read_ranges
@@ -39,12 +40,19 @@ class TopicReader(DataSourceReader):
         end = resolved(cluster, queues, options.ending, options, otherwise=LATEST, option="endingOffsets")
         ranges = planning.ranges_between(start, end)
         ranges, lost = planning.kept(ranges, cluster.begins([part.queue for part in ranges]).all())
+        lost += _beyond(cluster, start, end)
         if lost and options.fail_on_data_loss:
             raise DataLoss(lost)
         return partitions_of(cluster, ranges, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_ranges(self._options, self._schema, partition)
+
+
+def _beyond(cluster: Cluster, start: Offsets, end: Offsets) -> list[Loss]:
+    """Starts that lie behind the last message: somebody was there once, or has mistyped."""
+    ends = cluster.ends([queue for queue in start if start[queue] > end[queue]]).all()
+    return planning.beyond(start, ends)
 
 
 def partitions_of(cluster: Cluster, ranges: Sequence[Range], options: SourceOptions) -> list[InputPartition]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from kourou.errors import ConfigError
+from kourou.errors import ConfigError, MQError
 from kourou.spark.plain_errors import in_one_line
 
 if TYPE_CHECKING:
@@ -72,6 +72,14 @@ class RocketMQDataSource(DataSource):
 
     @in_one_line
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from kourou.spark.refused_stream import RefusedStreamReader
+
+        try:
+            return self._stream_reader(schema)
+        except MQError as error:
+            return RefusedStreamReader(error)
+
+    def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         from kourou.spark.options import source_options
         from kourou.spark.schema import chosen
         from kourou.spark.stream import TopicStreamReader

@@ -11,6 +11,7 @@ What is set here, and why:
     speculation off         a second try beside the first would write twice
     simplified tracebacks   an error shows the user's lines, not Spark's
     UTC                     a message's times mean the same wherever the session runs
+    log4j2.properties       Java's log says what is wrong, without pages of where in Spark
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kourou.errors import MissingExtra
@@ -38,6 +40,14 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
+LOOPBACK: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+"""For a Spark that nobody else has to reach."""
+
+
 def session(
     app_name: str = "kourou",
     *,
@@ -48,8 +58,8 @@ def session(
     """The running session of this process, or a new one.
 
     `master` is where Spark runs: `local[*]` unless given here, in `settings` or by spark-submit. `remote` is
-    the address of a Spark Connect server instead (`sc://host`). `settings` are Spark's, and win over ours.
-    Raises ConfigError when there is no Java.
+    the address of a Spark Connect server instead (`sc://host`), or `local[*]` for one that is started here.
+    `settings` are Spark's, and win over ours. Raises ConfigError when there is no Java.
     """
     try:
         from pyspark.sql import SparkSession
@@ -59,20 +69,30 @@ def session(
     builder = SparkSession.builder.appName(app_name)
     if remote is not None:
         builder = builder.remote(remote)
-    else:
+    elif master is not None:
+        own.setdefault("spark.master", master)
+    elif "spark.master" not in own and not _is_submitted():
+        own["spark.master"] = "local[*]"
+    where = own.get("spark.master", "local") if remote is None else remote
+    if remote is None or _runs_here(where):
         prepare_environment()
-        if master is not None:
-            own.setdefault("spark.master", master)
-        elif "spark.master" not in own and not _is_submitted():
-            own["spark.master"] = "local[*]"
-        if own.get("spark.master", "local").startswith("local"):
-            own.setdefault("spark.driver.host", "127.0.0.1")
-            own.setdefault("spark.driver.bindAddress", "127.0.0.1")
-            own.setdefault("spark.ui.enabled", "false")
-        own = {**SETTINGS, **own}
+        own = {**SETTINGS, **_logging(os.environ), **(LOOPBACK if _runs_here(where) else {}), **own}
     for name, value in own.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _logging(environment: Mapping[str, str]) -> dict[str, str]:
+    """Our own way to log, unless somebody has a configuration of Spark; its extraJavaOptions win over it."""
+    if "SPARK_CONF_DIR" in environment or "SPARK_HOME" in environment:
+        return {}
+    properties = Path(__file__).with_name("log4j2.properties").as_uri()
+    return {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={properties}"}
+
+
+def _runs_here(where: str) -> bool:
+    """Whether this is a Spark in our own process: `local[*]`, also as a Spark Connect server."""
+    return where.startswith("local")
 
 
 def prepare_environment() -> None:

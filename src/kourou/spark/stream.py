@@ -142,13 +142,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = dict(self._target)
         else:
             ends = self._told_ends({*self._discovered(), *begin})
-            self._lose(
-                [
-                    Loss(queue, ends[queue], begin[queue], f"the queue ends at {ends[queue]} now")
-                    for queue in sorted(begin)
-                    if queue in ends and ends[queue] < begin[queue]
-                ]
-            )
+            self._lose(planning.beyond(begin, ends))
             for queue in self._closed(begin):
                 end = ends.pop(queue, begin[queue])
                 if end > begin[queue]:

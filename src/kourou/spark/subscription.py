@@ -99,7 +99,7 @@ def resolved(
     """The offsets a bound stands for now.
 
     `otherwise` (EARLIEST or LATEST) is for queues that nothing is said about: those a JSON does not name, or
-    where the group has never been. An offset outside its queue is brought to its nearest end.
+    where the group has never been. Whether there is a message at an offset that was said is not looked at.
     """
     bounds = cluster.bounds(queues)
     if bound.timestamp_ms is not None:

@@ -10,11 +10,21 @@ import pytest
 
 from kourou.errors import ConfigError
 from kourou.spark.access import credentials
-from kourou.spark.options import SOURCE_NAMES, Bound, SourceOptions, source_options
+from kourou.spark.options import SINK_NAMES, SOURCE_NAMES, STORE_NAMES, Bound, SourceOptions, source_options
 
 QUEUES = '{"orders":{"b":{"0":5}}}'
 PLACES = '{"orders":{"b":{"0":23,"1":-1}}}'
 BASE = {"namesrvAddr": "localhost:9876", "subscribe": "orders"}
+
+
+KAFKA_OPTIONS = """
+    assign subscribe subscribePattern kafka.bootstrap.servers startingTimestamp startingOffsetsByTimestamp
+    startingOffsets endingTimestamp endingOffsetsByTimestamp endingOffsets failOnDataLoss
+    kafkaConsumer.pollTimeoutMs fetchOffset.numRetries fetchOffset.retryIntervalMs maxOffsetsPerTrigger
+    minOffsetsPerTrigger maxTriggerDelay minPartitions maxRecordsPerPartition groupIdPrefix kafka.group.id
+    includeHeaders startingOffsetsByTimestampStrategy partition.metadata.cache.ttl.ms topic
+"""
+"""As the guide of Spark's own connector lists them."""
 
 
 def parsed(streaming: bool = False, **options: str) -> SourceOptions:
@@ -112,6 +122,17 @@ def test_queues_are_assigned_with_or_without_their_broker() -> None:
         ({"startingOffsets": '{"orders": {"b": {"0": -3}}}'}, "'0' is -3"),
         ({"startingOffsets": '{"orders": {"b": {"0": true}}}'}, "'0' is True"),
         ({"startingOffsets": "group"}, "name it by groupId"),
+        (
+            {"endingOffsets": "group"},
+            "option endingOffsets='group' means where a group is: name it by groupId",
+        ),
+        ({"kafka.bootstrap.servers": "h:9092"}, "Kafka's kafka.bootstrap.servers is namesrvAddr here"),
+        ({"kafka.group.id": "g"}, "is groupId here"),
+        ({"kafkaConsumer.pollTimeoutMs": "5"}, "is pullTimeoutMs here"),
+        ({"kafka.ssl.truststore.location": "x"}, "said by tls, tlsTrust, tlsCertificate and tlsKey here"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "said by credentialsFile here"),
+        ({"kafka.auto.offset.reset": "latest"}, "means nothing here"),
+        ({"includeHeaders": "true"}, "is not needed: the column properties is always there"),
         ({"startingTimestamp": "yesterday"}, "2026-01-31T12:00:00Z"),
         ({"maxBytesPerTrigger": "10 apples"}, "64m"),
         ({"maxTriggerDelay": "soon"}, "15m"),
@@ -191,5 +212,13 @@ def test_tls_is_wanted_when_something_is_said_about_it() -> None:
 
 
 def test_every_option_is_told_in_the_documentation() -> None:
-    page = Path(__file__).parents[3].joinpath("docs", "spark.md").read_text()
-    assert [name for name in SOURCE_NAMES if f"`{name}`" not in page] == []
+    docs = Path(__file__).parents[3] / "docs"
+    reading = (docs / "spark.md").read_text()
+    assert [name for name in (*SOURCE_NAMES, *STORE_NAMES) if f"`{name}`" not in reading] == []
+    writing = (docs / "how-to" / "write-from-spark.md").read_text()
+    assert [name for name in SINK_NAMES if f"`{name}`" not in writing] == []
+
+
+def test_every_option_of_kafka_s_connector_is_told_in_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "spark.md").read_text()
+    assert [name for name in KAFKA_OPTIONS.split() if f"`{name}`" not in page] == []
