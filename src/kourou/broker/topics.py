@@ -30,6 +30,7 @@ from kourou.protocol.codes import ResponseCode
 from kourou.protocol.names import printable
 
 READ_WRITE: Final = PERM_READ | PERM_WRITE
+FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 logger = logging.getLogger(__name__)
 
@@ -240,9 +241,19 @@ def _topic(name: str, queues: int, perm: int, sys_flag: int = 0) -> TopicConfig:
 
 
 def check_new_topic(
-    name: str, read_queues: int, write_queues: int, perm: int, taken: Collection[str] = ()
+    name: str,
+    read_queues: int,
+    write_queues: int,
+    perm: int,
+    taken: Collection[str] = (),
+    filter_type: str = FILTER_TYPES[0],
 ) -> None:
     """Refuse settings that no topic can have, and the names that are `taken` by the broker itself."""
+    if filter_type not in FILTER_TYPES:  # brokers and name servers of Apache's cannot read any other
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"topicFilterType is '{names.printable(filter_type)}', but must be: {', '.join(FILTER_TYPES)}",
+        )
     fault = names.topic_fault(name)
     if fault is not None:
         raise Refused(ResponseCode.INVALID_PARAMETER, fault)

@@ -42,6 +42,7 @@ class CreateTopicsHandler:
                 topic.write_queue_nums,
                 topic.perm,
                 self._topics.born_with,
+                topic.topic_filter_type,
             )
             known = self._topics.get(topic.topic_name)
             topic.attributes = changed_topic_attributes(

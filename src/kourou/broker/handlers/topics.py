@@ -33,6 +33,7 @@ class CreateTopicHandler:
             header.write_queue_nums,
             header.perm,
             self._topics.born_with,
+            header.topic_filter_type,
         )
         known = self._topics.get(header.topic)
         topic = TopicConfig(

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from kourou.errors import Refused
+from kourou.protocol.admin_bodies import TopicConfigList
+from kourou.protocol.bodies import TopicConfig
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.command import request as make_request
@@ -104,6 +106,19 @@ def test_an_attribute_that_cannot_be_is_refused(peer: Peer, attributes: str, wor
     reply = create(peer, attributes=attributes)
     assert reply.code == ResponseCode.INVALID_PARAMETER
     assert words in (reply.remark or "")
+
+
+def test_a_filter_type_that_no_broker_knows_is_refused_and_both_others_are_kept(
+    peer: Peer, world: BrokerWorld
+) -> None:
+    reply = create(peer, topic_filter_type="ANY TAG")
+    assert reply.code == ResponseCode.SYSTEM_ERROR
+    assert "topicFilterType is 'ANY TAG', but must be: SINGLE_TAG, MULTI_TAG" in (reply.remark or "")
+    many = TopicConfigList(topic_config_list=[TopicConfig(topic_name="orders", topic_filter_type="TAGS")])
+    assert peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=many.encode()).code == 1
+    assert world.broker.topics.get("orders") is None
+    assert create(peer, topic_filter_type="MULTI_TAG").code == 0
+    assert world.broker.topics.all["orders"].topic_filter_type == "MULTI_TAG"
 
 
 def test_a_name_servers_refusal_is_not_kept_from_whoever_made_the_topic(world: BrokerWorld) -> None:
