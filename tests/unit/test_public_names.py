@@ -40,6 +40,16 @@ def test_a_client_does_not_pay_for_the_server() -> None:
     assert not [name for name in loaded if name.startswith(servers)]
 
 
+def test_a_client_does_not_pay_for_what_few_programs_use() -> None:
+    loaded = _modules_after("import kourou; kourou.Producer; kourou.PushConsumer; kourou.Message")
+    assert "asyncio" in loaded
+    rare = {"json", "hashlib", "ipaddress", "tomllib", "sqlite3", "kourou.access.credentials"}
+    rare |= {
+        f"kourou.client.{name}" for name in ("app", "idempotence", "lookups", "reading", "telemetry", "trace")
+    }
+    assert not loaded & rare
+
+
 def _modules_after(statement: str) -> set[str]:
     """The modules a fresh interpreter holds after `statement`, beyond those it starts with."""
     program = f"import sys; before = set(sys.modules); {statement}; print(sorted(set(sys.modules) - before))"

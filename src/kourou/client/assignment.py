@@ -15,7 +15,6 @@ its members use the same one.
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeAlias
@@ -62,6 +61,8 @@ def assign_by_hash(queues: Sequence[MessageQueue], members: Sequence[str], me: s
 
 
 def _place(key: str) -> int:
+    import hashlib  # OpenSSL, for this strategy alone
+
     return int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest()[:4], "big")
 
 

@@ -11,7 +11,6 @@ from kourou.client.address_map import AddressMap
 from kourou.client.finding import find_name_servers
 from kourou.client.name_servers import NameServers
 from kourou.client.routes import Routes
-from kourou.client.signing import Credentials
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, RealClock
 from kourou.errors import ConfigError
@@ -20,6 +19,7 @@ from kourou.protocol.names import topic_fault
 from kourou.remoting.config import ClientTls
 
 if TYPE_CHECKING:
+    from kourou.access.credentials import Credentials
     from kourou.client.route_cache import RouteCache
     from kourou.client.telemetry import Telemetry
 
@@ -59,10 +59,13 @@ class ClusterSettings:
         AddressMap(self.address_map)
         if self.namespace is not None:
             self._check_namespace(self.namespace)
-        for name, kind in (("tls", ClientTls), ("access", Credentials), ("properties", Mapping)):
+        for name, kind in (("tls", ClientTls), ("properties", Mapping)):
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 raise ConfigError(f"{name} is {value!r}, but must be a {kind.__name__}")
+        # By what they can do, so that who has none of them does not import them.
+        if self.access is not None and not hasattr(self.access, "sign"):
+            raise ConfigError(f"access is {self.access!r}, but must be Credentials")
         if self.telemetry is not None and not hasattr(self.telemetry, "begin_send"):
             raise ConfigError(f"telemetry is {self.telemetry!r}, but must be a Telemetry")
         if self.route_cache is not None and not isinstance(self.route_cache, str | os.PathLike):

@@ -11,8 +11,7 @@ from kourou.client.assignment import Assign, assign_evenly
 from kourou.client.cluster_settings import ClusterOptions, ClusterSettings
 from kourou.client.consume_hooks import ConsumeHook
 from kourou.client.held_keys import KeyOf
-from kourou.client.operations import Start
-from kourou.client.reading import checked_start
+from kourou.client.operations import Start, checked_start
 from kourou.client.settings import (
     checked_count,
     checked_drain,

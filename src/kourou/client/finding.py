@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kourou.errors import ConfigError, ProtocolError
-from kourou.protocol import java_properties
 from kourou.remoting.address import parse_address
 
 if TYPE_CHECKING:
@@ -102,6 +101,7 @@ def _file_properties(path: str, files: Files | None) -> Mapping[str, str]:
     import tomllib  # here, because most programs have no such file
 
     from kourou.doors.files import RealFiles
+    from kourou.protocol import java_properties
 
     try:
         content = (files or RealFiles()).read(path)

@@ -22,9 +22,8 @@ from kourou.client.consumer_settings import ConsumerOptions, ConsumerSettings
 from kourou.client.consuming import Consuming
 from kourou.client.held_queue import HeldQueue
 from kourou.client.namespaces import queue_with_namespace
-from kourou.client.operations import Start
+from kourou.client.operations import Start, checked_start
 from kourou.client.push_consumer import LoopThread
-from kourou.client.reading import checked_start
 from kourou.client.settings import checked_count, checked_timeout
 from kourou.client.workers import Finished, Listener, Task
 from kourou.doors.chance import Chance

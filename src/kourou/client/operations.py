@@ -160,6 +160,13 @@ Start: TypeAlias = Literal["earliest", "latest"] | datetime
 """Where to begin in a queue."""
 
 
+def checked_start(start: object) -> Start:
+    """Raises ConfigError for what is no place to start at."""
+    if start == "earliest" or start == "latest" or isinstance(start, datetime):
+        return start
+    raise ConfigError(f"start is {start!r}, but must be 'earliest', 'latest' or a datetime")
+
+
 def committed_offset(
     address: str, queue: MessageQueue, group: str, *, set_zero_if_not_found: bool | None = False
 ) -> Operation[int | None]:

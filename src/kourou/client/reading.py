@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import NamedTuple
 
 from kourou.client import operations, settings
@@ -28,7 +27,7 @@ from kourou.client.namespaces import (
     with_namespace,
     without_namespace,
 )
-from kourou.client.operations import SQL92, Pulled, Start, Subscription
+from kourou.client.operations import SQL92, Pulled, Start, Subscription, checked_start
 from kourou.client.presence import Presence, client_id
 from kourou.client.routes import LOOKUP_SECONDS, MASTER, REFRESH_SECONDS, Route
 from kourou.client.steps import Call, Collect, Launch, Operation, Settled
@@ -519,10 +518,3 @@ class Reading:
                 )
             ],
         )
-
-
-def checked_start(start: object) -> Start:
-    """Raises ConfigError for what is no place to start at."""
-    if start == "earliest" or start == "latest" or isinstance(start, datetime):
-        return start
-    raise ConfigError(f"start is {start!r}, but must be 'earliest', 'latest' or a datetime")

@@ -42,7 +42,6 @@ from kourou.protocol.headers import QueueNamed, RecallMessage, RecallReply
 from kourou.protocol.message_id import UniqueIds
 from kourou.protocol.names import DEFAULT_TOPIC, NOT_SENDABLE, RETRY_PREFIX
 from kourou.protocol.properties import PROPERTIES_BYTES_MAX
-from kourou.protocol.recall_handle import parse_recall_handle
 
 if TYPE_CHECKING:
     from kourou.client.drive import Chores
@@ -272,6 +271,8 @@ class Sending:
 
     def recall(self, topic: str, handle: str) -> Operation[str]:
         """Take back a message that is not due yet; the id of the message."""
+        from kourou.protocol.recall_handle import parse_recall_handle  # few programs take anything back
+
         self.check_open()
         topic = self.topic_at_broker(topic)
         try:

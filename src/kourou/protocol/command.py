@@ -18,7 +18,6 @@ binary headers. Of a field given twice the last one counts, either way.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from struct import Struct
@@ -270,6 +269,8 @@ def _text(value: Any) -> str:
         return str(int(value))
     if isinstance(value, float):
         return str(value)
+    import json  # nobody who follows the protocol sends a list or an object here
+
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

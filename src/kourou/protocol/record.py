@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -549,6 +548,8 @@ def check(
 @lru_cache(maxsize=4096)
 def pack_host(address: str, port: int) -> bytes:
     """An IP address and a port as a record has them: 8 bytes, or 20 with IPv6."""
+    from ipaddress import IPv6Address, ip_address  # here and below: a client that only sends needs neither
+
     try:
         ip = ip_address(address)
     except ValueError:
@@ -563,6 +564,8 @@ def unpack_host(host: bytes) -> tuple[str, int]:
     """The address as text, and the port."""
     if len(host) not in (8, 20):
         raise ProtocolError(f"packed host of {len(host)} bytes: IPv4 has 8, IPv6 has 20")
+    from ipaddress import ip_address
+
     return str(ip_address(host[:-4])), int.from_bytes(host[-4:], "big", signed=True)
 
 

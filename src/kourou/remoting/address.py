@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TYPE_CHECKING
 
 from kourou.errors import ConfigError
 from kourou.protocol.record import pack_host
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
 
 NO_HOST = "0.0.0.0"  # noqa: S104 - a place for an address that is not known, nothing is bound
 _MAPPED = "::ffff:"
@@ -81,6 +84,8 @@ def is_unspecified(host: str) -> bool:
 
 
 def _ip_address(host: str) -> IPv4Address | IPv6Address | None:
+    from ipaddress import ip_address  # when there is an address: an import of a client costs enough
+
     try:
         return ip_address(host.strip("[]"))
     except ValueError:
