@@ -46,7 +46,7 @@ demo: $(STAMP) ## start a broker, send and receive with our client and a stock o
 	@CONSOLE=$(CONSOLE) $(BIN)/python -m tools.demo
 
 test: lint ## everything that must hold: style, types, imports, and all tests but those that need Java
-	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff format --check .
@@ -70,7 +70,7 @@ bench: $(STAMP) ## measure, and compare with an Apache broker where Java and Mav
 chaos: $(STAMP) ## IMAGES of power cuts, KILLS of a broker, FLIPS of bits, MEMBERS that come and go, FAILOVERS of masters, ELECTIONS simulated, a crowd of thousands, faults put in on purpose, MINUTES of soaking
 	@IMAGES=$(IMAGES) KILLS=$(KILLS) FLIPS=$(FLIPS) ENDINGS=20 MEMBERS=$(MEMBERS) PAIRS=$(PAIRS) MINUTES=$(MINUTES) \
 		FAILOVERS=$(FAILOVERS) ELECTIONS=$(ELECTIONS) CROWD=1 \
-		$(BIN)/python -m pytest tests/chaos tests/sim/test_replica_set.py tests/spark/test_pipeline_kills.py tests/spark/test_sink_kills.py tests/spark/test_standalone_cluster.py tests/soak -m "not interop" --timeout 0 -s $(ARGS)
+		$(BIN)/python -m pytest tests/chaos tests/sim/test_replica_set.py tests/spark/test_pipeline_kills.py tests/spark/test_sink_kills.py tests/spark/test_sink_failover.py tests/spark/test_standalone_cluster.py tests/soak -m "not interop" --timeout 0 -s $(ARGS)
 
 sim: $(STAMP) ## real brokers and clients in a simulated world, SEEDS of them, or one again: SEED=k; MUTATIONS=1 tests the test
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) $(if $(MUTATIONS),--mutations) $(ARGS)

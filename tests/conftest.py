@@ -32,10 +32,13 @@ _LONG = ("spark", "docs", "chaos")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With --no-loadscope-reorder, as `make test` says: otherwise files come by their number of tests, and
+    those with one test of a minute in the end."""
     here = Path(__file__).parent
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
 
-    def place(item: pytest.Item) -> int:
+    def place(item: pytest.Item) -> tuple[int, bool]:
         folder = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
-        return _LONG.index(folder) if folder in _LONG else len(_LONG)
+        return _LONG.index(folder) if folder in _LONG else len(_LONG), item.path not in slow
 
     items.sort(key=place)
