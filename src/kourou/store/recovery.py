@@ -105,6 +105,7 @@ def recover(
 
     `is_suspect`: a sync failed, so that what is read from files may never reach the disk unless written anew.
     """
+    _refuse_a_lost_log(config, log, queues, checkpoint, is_clean)
     if log.segments.is_empty:
         for queue in queues.on_disk():
             queue.recover(trusted=0)
@@ -123,6 +124,36 @@ def recover(
             queue.loaded()
         _trust(log, queues, log.start)
         return _Walk(config, log, queues, is_clean, log.start, None).run(is_rebuilt=True)
+
+
+def _refuse_a_lost_log(
+    config: StoreConfig, log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint, is_clean: bool
+) -> None:
+    """A disk that is not mounted, or another storePathCommitLog, must not pass for an empty log: queues would
+    be emptied, and what is stored then would take the places of what is stored there.
+
+    What a checkpoint vouches for was on the disk, and so was all that a clean stop left.
+    """
+    end = log.segments.end
+    if checkpoint.last_record >= end:
+        says = f"the checkpoint says that it went up to {checkpoint.end}"
+    elif end or not (checkpoint.flushed_ms > 0 or (is_clean and queues.on_disk())):
+        return
+    else:
+        says = (
+            "there are consume queues" if queues.on_disk() else "the checkpoint says that there were messages"
+        )
+    if end:
+        has, way_out = (
+            f"the log in {config.log_folder} ends at {end}",
+            "or let kourou store repair stand in for them",
+        )
+    else:
+        has, way_out = f"there is no log in {config.log_folder}", f"or move {config.root} away to begin anew"
+    raise Corrupt(
+        f"{has}, and {says}: is its disk mounted, is storePathCommitLog right? Nothing was changed; "
+        f"bring the missing files back, {way_out}"
+    )
 
 
 def records_from(

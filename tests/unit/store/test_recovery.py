@@ -484,3 +484,45 @@ def test_what_a_failed_sync_did_not_write_is_written_by_the_next_process() -> No
     for seed in range(20):
         after = store_on(same_machine.power_cut(Chance(seed)), flush="SYNC_FLUSH")
         assert bodies_of(after) == found, seed
+
+
+def test_a_log_that_is_not_there_does_not_pass_for_an_empty_one() -> None:
+    files = SimulatedFiles()
+    store = store_on(files)
+    fill(store, 30)
+    store.close()
+    before = files.crashed()
+    files.rename(f"{ROOT}/commitlog", f"{ROOT}/elsewhere")
+    for _ in range(2):  # a second try is no better than the first
+        with pytest.raises(Corrupt, match=f"no log in {ROOT}/commitlog, and .* is its disk mounted"):
+            store_on(files)
+    files.remove(f"{ROOT}/checkpoint")
+    with pytest.raises(Corrupt, match="there are consume queues"):
+        store_on(files)
+    files.rename(f"{ROOT}/elsewhere", f"{ROOT}/commitlog")
+    assert bodies_of(store_on(files)) == bodies_of(store_on(before))
+
+
+def test_a_log_whose_newest_file_is_gone_is_told() -> None:
+    files = SimulatedFiles()
+    store = store_on(files)
+    fill(store, 60)
+    store.close()
+    newest = files.list(f"{ROOT}/commitlog")[-1]
+    files.rename(f"{ROOT}/commitlog/{newest}", f"{ROOT}/{newest}")
+    with pytest.raises(Corrupt, match=f"ends at {int(newest)}, and the checkpoint says that it went up to"):
+        store_on(files)
+    files.rename(f"{ROOT}/{newest}", f"{ROOT}/commitlog/{newest}")
+    assert len(bodies_of(store_on(files))) == 60
+
+
+def test_without_its_log_a_folder_can_be_begun_anew_when_that_is_meant() -> None:
+    files = SimulatedFiles()
+    store = store_on(files)
+    fill(store, 3)
+    store.close()
+    for name in ("commitlog", "checkpoint", "consumequeue"):
+        files.rename(f"{ROOT}/{name}", f"{ROOT}/{name}.old")
+    again = store_on(files)
+    assert fill(again, 1)
+    assert len(bodies_of(again)) == 1
