@@ -31,7 +31,8 @@ class ConsumeAttempt:
         self.began_ms = began_ms
         self.ended_ms = began_ms
         self.failure: BaseException | None = None
-        """What the handler raised; None before it was called, and when it was done."""
+        """What the handler raised, or said first of one of several messages; None before it was called, and
+        when all was done."""
         self.in_handler = in_handler
         """Whether both hooks are called in the thread or task of the handler."""
         self.notes: dict[object, Any] = {}
@@ -73,30 +74,37 @@ class ConsumeHooks:
         def hooked(given: Any) -> object:
             attempt = self.begin(_messages(given), in_handler=True)
             try:
-                check_handled(handler, handler(given))
+                returned = handler(given)
+                check_handled(handler, returned)
             except BaseException as failure:
                 self.end(attempt, failure)
                 raise
-            self.end(attempt, None)
-            return None
+            self.end(attempt, _first_failure(returned))
+            return returned
 
         return hooked
 
     def _around_coroutine(self, handler: Callable[[Any], Awaitable[object]]) -> Callable[[Any], object]:
-        async def hooked(given: Any) -> None:
+        async def hooked(given: Any) -> object:
             attempt = self.begin(_messages(given), in_handler=True)
             try:
-                await handler(given)
+                returned = await handler(given)
             except BaseException as failure:
                 self.end(attempt, failure)
                 raise
-            self.end(attempt, None)
+            self.end(attempt, _first_failure(returned))
+            return returned
 
         return hooked
 
 
 def _messages(given: ReceivedMessage | list[ReceivedMessage]) -> list[ReceivedMessage]:
     return given if isinstance(given, list) else [given]
+
+
+def _first_failure(returned: object) -> BaseException | None:
+    each_of = returned if isinstance(returned, list | tuple) else ()
+    return next((each for each in each_of if isinstance(each, BaseException)), None)
 
 
 def _tell(hook: Callable[[ConsumeAttempt], None], attempt: ConsumeAttempt) -> None:

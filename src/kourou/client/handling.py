@@ -123,7 +123,7 @@ class Handling:
                 held.finish(task.units[0])
                 ended.done += len(task.units[0])
             elif task.failure is not None:
-                self._failed(task)
+                ended.done += self._failed(task)
         for held, ended in touched.items():
             self._figures.of(held.queue.topic).called(ended.calls, ended.seconds, ended.done)
             self._went_on(held)
@@ -149,18 +149,23 @@ class Handling:
 
     # ------------------------------------------------------------------------------------------- concurrent
 
-    def _failed(self, task: Task) -> None:
-        held, failure = task.held, task.failure
-        assert failure is not None
-        (messages,) = task.units
-        self._figures.of(held.queue.topic).failed(len(messages))
-        for message in messages:
+    def _failed(self, task: Task) -> int:
+        """Have those come again that failed; how many of the others there are."""
+        held = task.held
+        done = []
+        for message, failure in task.outcomes():
+            if failure is None:
+                done.append(message)
+                continue
             self._complain(message, failure)
-        if self._broadcast:
-            held.finish(messages)
-            return
-        for message in messages:
-            self._spawn(self._hand_back(held, task, message, delay_level(failure)))
+            if self._broadcast:
+                held.finish([message])
+            else:
+                self._spawn(self._hand_back(held, task, message, delay_level(failure)))
+        held.finish(done)
+        (messages,) = task.units
+        self._figures.of(held.queue.topic).failed(len(messages) - len(done))
+        return len(done)
 
     async def _hand_back(self, held: HeldQueue, task: Task, message: ReceivedMessage, level: int) -> None:
         try:

@@ -21,10 +21,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol, TypeVar, cast, overload
+from typing import Any, Protocol, Self, TypeVar, cast, overload
 
 from kourou.client.handlers import check_handled, is_async
-from kourou.client.outcomes import RetryLater
+from kourou.client.outcomes import RetryLater, failures_in
 from kourou.doors.clock import Clock, RealClock
 from kourou.errors import ConfigError
 from kourou.message import ReceivedMessage
@@ -205,15 +205,15 @@ def idempotent(
 
         @functools.wraps(inner)
         def call(given: Any) -> object:
-            with _Claims(store, key, given) as new:
-                returned = None if new is None else inner(new)
+            with _Claims(store, key, given) as claims:
+                returned = None if claims.new is None else inner(claims.new)
                 check_handled(inner, returned)
-                return returned
+                return claims.told(returned)
 
         @functools.wraps(inner)
         async def call_async(given: Any) -> object:
-            with _Claims(store, key, given) as new:
-                return None if new is None else await cast("Any", inner(new))
+            with _Claims(store, key, given) as claims:
+                return claims.told(None if claims.new is None else await cast("Any", inner(claims.new)))
 
         return cast("Handled", call_async if is_async(inner) else call)
 
@@ -234,13 +234,17 @@ class _Claims:
         self._store = store
         self._key = key
         self._given = given
+        self._keys: list[str] = []
         self._claimed: dict[str, None] = {}  # in the order they were claimed
+        self.new: Any = None
+        """What is to be handled, in the form it was given; None when there is nothing."""
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         messages = self._given if isinstance(self._given, list) else [self._given]
         new = []
         for message in messages:
             key = self._key(message)
+            self._keys.append(key)
             if key in self._claimed:
                 continue  # twice in one batch: done with the first of them
             mark = self._store.claim(key)
@@ -250,9 +254,21 @@ class _Claims:
             if mark is Mark.NEW:
                 self._claimed[key] = None
                 new.append(message)
-        if not new:
-            return None
-        return new if isinstance(self._given, list) else new[0]
+        if new:
+            self.new = new if isinstance(self._given, list) else new[0]
+        return self
+
+    def told(self, returned: object) -> object:
+        """What a handler returned, as if it had been given all: of a batch, what failed may come again."""
+        is_batch = isinstance(self._given, list)
+        failures = failures_in(returned, len(self._claimed)) if is_batch else None
+        if failures is None:
+            return returned
+        failed = {key: each for key, each in zip(self._claimed, failures, strict=True) if each is not None}
+        for key in failed:
+            self._store.release(key)
+            del self._claimed[key]
+        return [failed.get(key) for key in self._keys]
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:

@@ -5,6 +5,10 @@
     raises DeadLetter     never again: it goes to the group's dead letters
     raises anything else  once more, after the usual while, and the log tells why
 
+A handler of batches says it of all its messages that way, or of each: by returning a list with one item for
+each of them, where an exception means what it would mean when raised, and anything else that it is done. (So
+does what `asyncio.gather(..., return_exceptions=True)` returns.)
+
 The brokers of RocketMQ know eighteen whiles, the delay levels; a number of seconds is rounded up to one.
 """
 
@@ -66,6 +70,24 @@ class DeadLetter(Exception):  # it says what shall happen, and is no error
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason or "given up by its handler")
+
+
+def failures_in(returned: object, count: int) -> list[BaseException | None] | None:
+    """What a handler that was given `count` messages says of each; None when it says that all are done.
+
+    Raises ConfigError when it says of some that they failed, and nobody can tell of which.
+    """
+    if not isinstance(returned, list | tuple):
+        return None
+    failures = [each if isinstance(each, BaseException) else None for each in returned]
+    if all(failure is None for failure in failures):
+        return None
+    if len(failures) != count:
+        raise ConfigError(
+            f"a handler was given {count} messages and returned {len(failures)} outcomes, some of them "
+            "failures: return one for each message, in their order"
+        )
+    return failures
 
 
 def delay_level(failure: BaseException) -> int:

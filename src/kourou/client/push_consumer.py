@@ -81,7 +81,8 @@ class PushConsumer:
         `tags` is `"new || paid"`, `sql` an SQL92 expression over properties (`"amount > 100"`); without
         either all messages are wanted. `ordered` handles the messages of each queue one after the other, and
         waits with all of them until a failed one is done. With `batch_size` the handler is given a list of up
-        to so many messages, and answers for all of them.
+        to so many messages, and answers for all of them; or for each, by returning a list with an exception
+        for every message that failed, and anything else for the others.
         """
 
         def add(handler: Handled) -> Handled:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kourou.client.handlers import check_handled, is_async
 from kourou.client.held_queue import HeldQueue
+from kourou.client.outcomes import failures_in
 from kourou.doors.clock import Clock
 from kourou.message import ReceivedMessage
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Any], object]
 """Is given one message, or a list of them; returns when that is done, raises when it is not. What it returns
-does not matter, unless it is a coroutine function."""
+does not matter, unless it is a coroutine, or tells of each message of a list (`outcomes.py`)."""
 
 
 class Listener:
@@ -60,7 +61,17 @@ class Task:
     It ends with its last unit, with the first that fails, or when its queue is no longer ours.
     """
 
-    __slots__ = ("done", "ended_at", "failure", "generation", "held", "listener", "started_at", "units")
+    __slots__ = (
+        "_failures",
+        "done",
+        "ended_at",
+        "failure",
+        "generation",
+        "held",
+        "listener",
+        "started_at",
+        "units",
+    )
 
     def __init__(self, held: HeldQueue, listener: Listener, units: list[list[ReceivedMessage]]) -> None:
         self.held = held
@@ -70,6 +81,8 @@ class Task:
         self.done = 0
         """How many units were handled."""
         self.failure: BaseException | None = None
+        """Of the unit after those that were handled."""
+        self._failures: list[BaseException | None] | None = None
         self.started_at: float | None = None
         """When its handler was called for the unit it is at."""
         self.ended_at: float | None = None
@@ -78,6 +91,32 @@ class Task:
     @property
     def goes_on(self) -> bool:
         return self.held.goes_on(self.generation)
+
+    def returned(self, outcome: object) -> bool:
+        """The handler came back with this from the unit it is at; whether it is to be given the next one."""
+        if self.listener.batch_size is not None and self._failed_partly(outcome):
+            return False
+        self.done += 1
+        return True
+
+    def _failed_partly(self, outcome: object) -> bool:
+        unit = self.units[self.done]
+        failures = failures_in(outcome, len(unit))
+        if failures is None:
+            return False
+        at, self.failure = next((at, each) for at, each in enumerate(failures) if each is not None)
+        if self.listener.ordered:  # nothing behind one that failed counts as handled
+            parts = [part for part in (unit[:at], unit[at : at + 1], unit[at + 1 :]) if part]
+            self.units[self.done : self.done + 1] = parts
+            self.done += at > 0
+        else:
+            self._failures = failures
+        return True
+
+    def outcomes(self) -> list[tuple[ReceivedMessage, BaseException | None]]:
+        """What became of each message of the unit that failed."""
+        unit = self.units[self.done]
+        return list(zip(unit, self._failures or [self.failure] * len(unit), strict=True))
 
     def messages(self) -> list[ReceivedMessage]:
         return [message for unit in self.units for message in unit]
@@ -182,11 +221,14 @@ class ThreadWorkers:
                 returned = handler(unit if is_batched else unit[0])
                 if returned is not None:
                     check_handled(handler, returned)
+                if not is_batched:
+                    task.done += 1
+                elif not task.returned(returned):
+                    break
             except BaseException as failure:
                 # Whatever it is, SystemExit included: a thread that ends here would be missed for ever.
                 task.failure = failure
                 break
-            task.done += 1
             if task.done < len(task.units):
                 task.started_at = self._clock.monotonic()
 
@@ -299,10 +341,10 @@ class TaskWorkers:
             try:
                 returned = handler(unit if is_batched else unit[0])
                 assert isinstance(returned, Awaitable)
-                await returned
+                if not task.returned(await returned):
+                    break
             except Exception as failure:
                 task.failure = failure
                 break
-            task.done += 1
             if task.done < len(task.units):
                 task.started_at = self._clock.monotonic()

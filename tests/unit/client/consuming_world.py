@@ -103,11 +103,11 @@ class Handlers:
             if number and not task.goes_on:
                 break
             try:
-                task.listener.handler(unit if task.listener.batch_size else unit[0])
+                if not task.returned(task.listener.handler(unit if task.listener.batch_size else unit[0])):
+                    break
             except Exception as failure:
                 task.failure = failure
                 break
-            task.done += 1
         self._running.remove(task)
         self._finished([task])
 
@@ -148,7 +148,7 @@ class Member:
     def on(
         self,
         topic: str = "orders",
-        handler: Callable[[ReceivedMessage], object] | None = None,
+        handler: Callable[[Any], object] | None = None,
         *,
         tags: str | None = None,
         sql: str | None = None,
@@ -157,12 +157,11 @@ class Member:
     ) -> Self:
         """Handle a topic: take notes, then do as `handler` does."""
 
-        def note(given: Any) -> None:
+        def note(given: Any) -> object:
             messages = given if batch_size else [given]
             self.batches.append(len(messages))
             self.received += messages
-            if handler is not None:
-                handler(given)
+            return None if handler is None else handler(given)
 
         self.engine.subscribe(topic, tags, sql, Listener(note, ordered=ordered, batch_size=batch_size))
         return self

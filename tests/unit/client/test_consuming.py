@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kourou.client.consume_hooks import ConsumeAttempt
 from kourou.client.delays import DelayLevel
 from kourou.client.outcomes import DeadLetter, RetryLater
 from kourou.errors import ConfigError, Denied, Unreachable
@@ -111,6 +112,53 @@ def test_a_handler_may_take_several_messages_at_once(world: ConsumingWorld) -> N
     world.send("orders", *[b"%d" % number for number in range(10)])
     member = world.consumer(start="earliest").on("orders", batch_size=4).start()
     assert member.batches == [4, 4, 2]
+
+
+def test_a_handler_of_several_messages_may_say_of_each_what_became_of_it(world: ConsumingWorld) -> None:
+    outcomes: dict[bytes, object] = {b"1": RetryLater(5), b"2": DeadLetter("never"), b"3": "done"}
+
+    def handle(messages: list[ReceivedMessage]) -> list[object]:
+        return [outcomes.get(message.body) for message in messages]
+
+    world.send("orders", b"0", b"1", b"2", b"3")
+    member = world.consumer(start="earliest").on("orders", handle, batch_size=4).start()
+    assert world.peer.bodies("%DLQ%billing") == [b"2"]
+    assert member.place() == 4
+    outcomes.clear()
+    world.pass_time(7.0)
+    assert member.bodies == [b"0", b"1", b"2", b"3", b"1"]
+    figures = member.engine.figures.of("orders")
+    assert figures.told().consume_failed_msgs == 2
+
+
+def test_hooks_hear_of_a_batch_that_failed_in_part_and_change_nothing(world: ConsumingWorld) -> None:
+    class Hook:
+        def __init__(self) -> None:
+            self.failures: list[BaseException | None] = []
+
+        def before_consume(self, attempt: ConsumeAttempt) -> None: ...
+
+        def after_consume(self, attempt: ConsumeAttempt) -> None:
+            self.failures.append(attempt.failure)
+
+    hook, failure = Hook(), DeadLetter("never")
+    world.send("orders", b"0", b"1")
+    member = world.consumer(start="earliest", hooks=[hook])
+    member.on("orders", lambda messages: [None, failure], batch_size=2).start()
+    assert hook.failures == [failure]
+    assert world.peer.bodies("%DLQ%billing") == [b"1"]
+
+
+def test_outcomes_that_fit_no_message_are_a_failure_of_all(
+    world: ConsumingWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.send("orders", b"0", b"1")
+    member = world.consumer(start="earliest")
+    member.on("orders", lambda messages: [ValueError("no")] if len(messages) > 1 else None, batch_size=2)
+    member.start()
+    world.pass_time(15.0)
+    assert sorted(member.bodies) == [b"0", b"0", b"1", b"1"]
+    assert "given 2 messages and returned 1 outcomes" in caplog.text
 
 
 @pytest.mark.parametrize(("start", "expected"), [("earliest", [b"old", b"new"]), ("latest", [b"new"])])

@@ -147,6 +147,21 @@ def test_a_batch_is_handled_without_what_is_known(marks: Marks) -> None:
     assert handled == [["id-1", "id-2"], ["id-3"]]
 
 
+def test_of_a_batch_only_what_failed_is_handled_again(marks: Marks) -> None:
+    handled: list[list[str]] = []
+    failure = ValueError("no")
+
+    @idempotent(marks=marks)
+    def handler(given: list[ReceivedMessage]) -> list[object]:
+        handled.append([each.message_id for each in given])
+        return [failure if len(handled) == 2 and each.message_id == "id-3" else None for each in given]
+
+    handler([message(1)])
+    assert handler([message(1), message(2), message(3)]) == [None, None, failure]
+    handler([message(2), message(3)])
+    assert handled == [["id-1"], ["id-2", "id-3"], ["id-3"]]
+
+
 def test_by_its_keys_a_message_sent_twice_is_handled_once(marks: Marks) -> None:
     handled: list[Any] = []
     handler = idempotent(handled.append, marks=marks, key=by_keys)

@@ -98,6 +98,23 @@ def test_an_ordered_handler_may_give_up_at_once(world: ConsumingWorld) -> None:
     assert world.peer.bodies("%DLQ%billing") == [b"bad"]
 
 
+def test_of_an_ordered_batch_nothing_behind_what_failed_counts_as_handled(world: ConsumingWorld) -> None:
+    tries: list[list[bytes]] = []
+
+    def handle(messages: list[ReceivedMessage]) -> list[object]:
+        tries.append([message.body for message in messages])
+        failures = {b"1": RetryLater(5) if len(tries) == 1 else DeadLetter("never")}
+        return [failures.get(message.body) for message in messages]
+
+    world.send("orders", b"0", b"1", b"2")
+    member = world.consumer(start="earliest").on("orders", handle, ordered=True, batch_size=3).start()
+    assert (tries, member.place()) == ([[b"0", b"1", b"2"]], 1)
+    world.pass_time(6.0)
+    assert tries == [[b"0", b"1", b"2"], [b"1", b"2"], [b"2"]]
+    assert world.peer.bodies("%DLQ%billing") == [b"1"]
+    assert member.place() == 3
+
+
 def test_dead_letters_are_tried_again_until_the_broker_has_them(world: ConsumingWorld) -> None:
     member = world.consumer().on("orders", failing_on(b"bad", DeadLetter()), ordered=True).start()
     member.handlers.held = True

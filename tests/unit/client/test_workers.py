@@ -142,6 +142,25 @@ def test_units_come_one_after_the_other_up_to_the_first_that_fails(
 
 
 @pytest.mark.parametrize("kind", [ThreadWorkers, TaskWorkers])
+def test_a_handler_of_a_batch_may_say_of_each_message_what_became_of_it(
+    kind: type[ThreadWorkers] | type[TaskWorkers],
+) -> None:
+    failure = ValueError("no")
+
+    def handle(batch: list[ReceivedMessage]) -> list[object]:
+        return [failure if message.queue_offset == 1 else "done" for message in batch]
+
+    async def handle_async(batch: list[ReceivedMessage]) -> list[object]:
+        return handle(batch)
+
+    listener = Listener(handle if kind is ThreadWorkers else handle_async, batch_size=3)
+    task = Task(held_queue(), listener, listener.units(messages(3)))
+    run(kind, [task])
+    assert task.done == 0
+    assert [outcome for _, outcome in task.outcomes()] == [None, failure, None]
+
+
+@pytest.mark.parametrize("kind", [ThreadWorkers, TaskWorkers])
 def test_nothing_more_of_a_queue_is_handled_once_it_is_lost(
     kind: type[ThreadWorkers] | type[TaskWorkers],
 ) -> None:
