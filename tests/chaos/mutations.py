@@ -207,7 +207,7 @@ def show_before_the_slave() -> None:
 
     def at_once(self: ReplicaWait, end: int) -> None:
         wrote(self, end)
-        self._pass(end, is_replicated=True)
+        self._pass(end, is_safe=True)
 
     _put(ReplicaWait, "wrote", at_once)
 

@@ -2,8 +2,10 @@
 
 Everything is as it runs (brokers, replication, election, name server, producers) but for the doors: network,
 disks and clocks are simulated, so kills, power cuts and cut wires come at any moment and can be played again.
-Messages are sent all the time; in the end all that was acknowledged must be at the master, and all logs
-must be the same bytes.
+Messages are sent all the time, and whatever a broker shows is read from it at once, be it master or slave,
+old or just started. In the end all that was acknowledged must be at the master, all logs must be the same
+bytes, and what readers have seen must be where they saw it: else their group would pass over what took its
+place.
 
     python -m tests.sim.elected_brokers --seeds 200
     python -m tests.sim.elected_brokers --seed 7 [--mutation acknowledged_by_one]
@@ -20,14 +22,20 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 from unittest import mock
 
+from kourou.broker.replicating import Replicating
 from kourou.client.sends import SendStatus
 from kourou.doors.simulated_network import SimulatedNetwork
 from kourou.errors import MQError
 from kourou.message import Message
 from kourou.protocol.bodies import TopicConfig
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import request
+from kourou.protocol.headers import PullMessage, PullReply
 from kourou.protocol.record import decode_all
+from kourou.remoting.client import Client
 from kourou.replication.election import Election
 from kourou.replication.primary import Primary
+from kourou.store.store import Store
 from tests.sim.actors import SimulatedProducer
 from tests.sim.machines import BROKER_PORT, BrokerMachine, Machine, NameServerMachine, SeededChance
 from tests.sim.simulation import _nothing_from_outside
@@ -77,6 +85,8 @@ class World:
             BrokerMachine(self.network, "shop", host, self._own(), dict(settings)) for host in hosts
         ]
         self.acknowledged: set[bytes] = set()
+        self.seen: dict[tuple[int, int], set[bytes]] = {}
+        """By queue and offset: what readers got there."""
         self.unknown = 0
         self.faults = 0
         self.found: list[str] = []
@@ -103,10 +113,16 @@ class World:
             machine = Machine(self.network, f"127.0.3.{number + 1}", self._own())
             machine.boot()
             self._tasks.append(machine.spawn(self._send(machine, number)))
+        for number, broker in enumerate(self.brokers):
+            machine = Machine(self.network, f"127.0.4.{number + 1}", self._own())
+            machine.boot()
+            self._tasks += [machine.spawn(self._read(machine, broker, queue)) for queue in range(QUEUES)]
         await self._stir()
         await self._peace()
         await self._settle()
         self._judge()
+        if not self.found and len(self.seen) < len(self.acknowledged) // 2:
+            self.found.append(f"only {len(self.seen)} were read: nothing is proved")
         return self.found
 
     def master(self) -> BrokerMachine | None:
@@ -141,6 +157,38 @@ class World:
             except MQError:
                 self.unknown += 1
             await asyncio.sleep(self.chance.uniform(0.01, 0.1))
+
+    async def _read(self, machine: Machine, broker: BrokerMachine, queue_id: int) -> None:
+        """Whatever this broker shows of a queue, as soon as it does."""
+        client = Client(
+            network=machine.network, clock=machine.clock, chance=self._own(), retry_seconds_max=0.1
+        )
+        at = 0
+        while True:
+            pull = PullMessage(
+                consumer_group="readers",
+                topic=TOPIC,
+                queue_id=queue_id,
+                queue_offset=at,
+                message_count_max=32,
+                sys_flag=6,  # wait for what comes; the filter is in here
+                subscription="*",
+                expression_type="TAG",
+                suspend_timeout_ms=1000,
+            )
+            try:
+                reply = await client.call(
+                    f"{broker.host}:{BROKER_PORT}", request(RequestCode.PULL_MESSAGE, pull), 3.0
+                )
+            except MQError:
+                await asyncio.sleep(0.02)
+                continue
+            if reply.code == ResponseCode.SUCCESS:
+                for each in decode_all(reply.body):
+                    self.seen.setdefault((queue_id, each.queue_offset), set()).add(each.body)
+                at = reply.parse(PullReply).next_begin_offset
+            else:
+                await asyncio.sleep(0.02)
 
     # ---------------------------------------------------------------------------------------------- trouble
 
@@ -236,9 +284,16 @@ class World:
         if self.found or master is None:
             return
         stored = self._stored(master)
-        lost = self.acknowledged - stored
+        lost = self.acknowledged - set(stored.values())
         if lost:
             self.found.append(f"{len(lost)} acknowledged messages are lost: {sorted(lost)[:3]}")
+        gone = {place: bodies for place, bodies in self.seen.items() if bodies != {stored.get(place)}}
+        if gone:
+            place = min(gone)
+            self.found.append(
+                f"readers saw at {len(gone)} places what is not there any more: {sorted(gone[place])} in "
+                f"queue {place[0]} at {place[1]}, where {stored.get(place)!r} is"
+            )
         if len(self.acknowledged) < ACKNOWLEDGED_MIN:
             self.found.append(f"only {len(self.acknowledged)} were acknowledged: nothing is proved")
         logs = {machine.host: _log_of(machine) for machine in self.brokers}
@@ -246,14 +301,16 @@ class World:
             sizes = {host: len(log) for host, log in logs.items()}
             self.found.append(f"I8: the logs differ: {sizes}")
 
-    def _stored(self, machine: BrokerMachine) -> set[bytes]:
+    def _stored(self, machine: BrokerMachine) -> dict[tuple[int, int], bytes]:
+        """What is there in the end, by queue and offset."""
         assert machine.broker is not None
-        store, found = machine.broker.store, set()
+        store, found = machine.broker.store, {}
         for queue_id in range(QUEUES):
             at, end = store.min_offset(TOPIC, queue_id), store.max_offset(TOPIC, queue_id)
             while at < end:
                 got = store.read(TOPIC, queue_id, at, 32)
-                found |= {each.body for each in decode_all(b"".join(got.messages))}
+                for each in decode_all(b"".join(got.messages)):
+                    found[queue_id, each.queue_offset] = each.body
                 at = max(got.next_offset, at + 1)
         return found
 
@@ -318,7 +375,25 @@ def not_in_sync_is_elected() -> Any:
     return mock.patch.object(Election, "_may_lead", return_value=True)
 
 
-MUTATIONS = {each.__name__: each for each in (acknowledged_by_one, not_in_sync_is_elected)}
+def shown_before_a_master_says_so() -> Any:
+    """readers of a slave, or of one that leads no more, see all of its log"""
+    return mock.patch.object(Store, "show_up_to", return_value=None)
+
+
+def shown_after_a_start() -> Any:
+    """readers of a member that has just started see all of its log"""
+    return mock.patch.object(Replicating, "_show_nothing_unsure", return_value=None)
+
+
+MUTATIONS = {
+    each.__name__: each
+    for each in (
+        acknowledged_by_one,
+        not_in_sync_is_elected,
+        shown_before_a_master_says_so,
+        shown_after_a_start,
+    )
+}
 
 
 def simulate(seed: int, tell: bool = False, mutation: str | None = None) -> Outcome:

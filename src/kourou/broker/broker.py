@@ -97,6 +97,7 @@ from kourou.broker.handlers.staging import (
     StagedStateHandler,
     StageHandler,
 )
+from kourou.broker.handlers.sure_reads import SureRuns, sure_reads
 from kourou.broker.handlers.switching import (
     ReplicaSetHandler,
     ReplicaSetStateHandler,
@@ -376,6 +377,11 @@ class Broker:
         pulls = PullRunHandler(pull, self.offsets, self.store, self.stats)
         self._handlers = masters_only(self._table(send, pull), self.role, config.broker_name)
         self._run_handlers: dict[bytes, RunHandler] = {PULL_RUN_KEY: pulls, RUN_KEY: send_run}
+        if config.election_members:
+            why_unreadable = self.replicating.why_unreadable
+            self._handlers = sure_reads(self._handlers, why_unreadable)
+            self._run_handlers[PULL_RUN_KEY] = SureRuns(pulls, why_unreadable)
+            self.long_poll.why_not = why_unreadable
 
     def _table(self, send: SendHandler, pull: PullHandler) -> Mapping[int, Handler]:
         """All we serve."""

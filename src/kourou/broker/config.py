@@ -252,6 +252,7 @@ class BrokerConfig(AccessSettings, MetricsSettings, ReplicationSettings, Switchi
             client_tls=self.client_tls() if self.ha_tls else None,
             is_closed=self.is_access_controlled and not asks and not self.insecure,
             is_strict=self.ha_hide_unreplicated,
+            is_elected=bool(self.election_members),
         )
 
     def server(self, port: int) -> ServerConfig:

@@ -60,6 +60,8 @@ class LongPoll:
         self._sweeper: Timer | None = None
         self._held: dict[tuple[str, int], None] = {}  # where somebody had no room, in this order
         self._holding: Timer | None = None
+        self.why_not: Callable[[], str | None] = lambda: None
+        """Why nobody may be told of a message now; None when all may."""
 
     def __len__(self) -> int:
         return self._count
@@ -78,7 +80,7 @@ class LongPoll:
         parked, self._parked, self._count = self._parked, {}, 0
         for readers in parked.values():
             for waiting in readers:
-                if not waiting.is_gone():
+                if not waiting.is_gone() and self.why_not() is None:
                     _answered(waiting, True)
 
     def park(self, topic: str, queue_id: int, waiting: Waiting) -> bool:
@@ -108,7 +110,7 @@ class LongPoll:
             self._keep(key, [each for each in readers if not each.is_gone() and not self._told(key, each)])
 
     def _told(self, key: tuple[str, int], waiting: Waiting) -> bool:
-        if waiting.has_room():
+        if waiting.has_room() and self.why_not() is None:
             return _answered(waiting, False)
         self._held[key] = None
         if self._holding is None:
@@ -126,7 +128,9 @@ class LongPoll:
         """Whose time is up has to wait for room all the same: what would be answered now would be dropped."""
         if waiting.is_gone():
             return True
-        return waiting.deadline <= now and waiting.has_room() and _answered(waiting, True)
+        if waiting.deadline > now or not waiting.has_room() or self.why_not() is not None:
+            return False
+        return _answered(waiting, True)
 
     def _keep(self, key: tuple[str, int], readers: list[Waiting]) -> None:
         if readers:

@@ -21,7 +21,7 @@ from kourou.broker.groups import Groups
 from kourou.broker.offsets import CommittedOffsets
 from kourou.broker.registration import Registration
 from kourou.broker.replica_metadata import ReplicaMetadata
-from kourou.broker.role import SLAVE, BrokerRole
+from kourou.broker.role import SLAVE, SYNC_MASTER, BrokerRole
 from kourou.broker.topics import READ_WRITE, Topics
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, Timer
@@ -35,6 +35,7 @@ from kourou.replication.primary import Primary
 from kourou.replication.replica import Replica, Self
 from kourou.replication.status import HaStatus
 from kourou.store.aside import set_aside
+from kourou.store.replica_wait import ReplicaWait
 from kourou.store.store import Store
 
 ASK_AGAIN_SECONDS: Final = 1.0
@@ -95,6 +96,7 @@ class Replicating:
         self._is_idle = False
         self._timer: Timer | None = None
         self._aside: asyncio.Task[None] | None = None
+        self._unsure_until: int | None = None  # up to here the log may hold what the next master lacks
         self._master_address: str | None = None
         self._is_told_master = False  # who the master is has been said by whoever decides, not a name server
         self.primary = Primary(
@@ -131,6 +133,7 @@ class Replicating:
         """Find out the term; the store is open. Call it before anything is served."""
         self._role.load()
         self._offsets.begin_term(self._role.term, is_slave=not self._role.is_master)
+        self._show_nothing_unsure()
         if self._role.is_master:
             self._duties.load()
         else:
@@ -202,6 +205,25 @@ class Replicating:
         """Whether a master has a slave that keeps up."""
         return self.primary.has_in_sync
 
+    def why_unreadable(self) -> str | None:
+        """Why nobody may read here yet; None when all may."""
+        unsure = self._unsure_until
+        if unsure is None:
+            return None
+        if max(self.replica.shown, self.primary.visible if self._role.is_master else 0) >= unsure:
+            self._unsure_until = None
+            return None
+        return (
+            f"this member of {self._config.broker_name} has just started, and no master has confirmed the "
+            "end of its log yet; read from another one, or try again soon"
+        )
+
+    def _show_nothing_unsure(self) -> None:
+        """The log was opened, so all of it can be read; but in an elected set the next master may lack its
+        end, and give the places of those messages to others."""
+        if self._config.election_members and self._role.master_role == SYNC_MASTER:
+            self._unsure_until = self._store.wrote
+
     def status(self) -> HaStatus:
         role, store = self._role, self._store
         return HaStatus(
@@ -233,9 +255,12 @@ class Replicating:
             was_master = self._role.is_master and not self._is_idle
             self._role.change(wanted, self._role.term + 1 if term is None else term)
             self._offsets.begin_term(self._role.term, is_slave=False)
+            if self._config.election_members:  # first: other members may lack the end of what is ours now
+                self.primary.serve(self._role.name, self._role.term)
             if not was_master:
                 self._take_over()
-            self.primary.serve(self._role.name, self._role.term)
+            if not self._config.election_members:
+                self.primary.serve(self._role.name, self._role.term)
             self._is_idle = False
             self._registration.register_now()
             logger.warning("this broker is the master (%s), term %d", self._role.name, self._role.term)
@@ -356,8 +381,9 @@ class Replicating:
         self._aside = asyncio.get_running_loop().create_task(self._part(place, why))
 
     async def _part(self, place: int, why: str) -> None:
-        """Take what nobody else has out of the log, and follow from there."""
+        """Take what nobody else has out of the log, unseen by readers, and follow from there."""
         store, end = self._store, self._store.wrote
+        store.wait_for_replicas(ReplicaWait(self._clock, 0, lambda _: False, is_elected=True))
         store.close()
         while not store.is_released:
             await self._moment()
@@ -368,6 +394,9 @@ class Replicating:
             logger.critical("the diverged end of the log cannot be set aside: %s", error)
         try:
             store.open()
+            if not self._role.is_master:
+                store.wait_for_replicas(None)
+            self._show_nothing_unsure()
         except (OSError, MQError) as error:
             store.failed = f"the store cannot be opened again after its end was set aside: {error}"
             logger.critical("%s", store.failed)

@@ -50,6 +50,8 @@ class ReplicationConfig:
     """Nobody is served: access control is on, and slaves are not asked who they are."""
     is_strict: bool = False
     """Readers of a SYNC_MASTER wait for its slaves, however long."""
+    is_elected: bool = False
+    """Another member of the set may lead at any time (`election.py`)."""
 
     def __post_init__(self) -> None:
         for peer in self.allowed_peers:

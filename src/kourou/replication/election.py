@@ -228,10 +228,12 @@ class Election:
             assert self._keeping_up is not None
             advice = self._keeping_up.advice(now, progress, settled.in_sync)
             waited_for, self._joining = self._joining, advice.near - self._ousted
+            # What we began with was acknowledged in earlier terms; half a record at its end was taken back.
+            needed = max(progress.confirmed, min(self._inherited, progress.end))
             ready = {
                 each
                 for each in (waited_for & self._joining) - progress.lacking
-                if progress.acked[each] >= progress.confirmed
+                if progress.acked[each] >= needed
             }
             wanted = (advice.stay - self._ousted) | ready
             self._ousted = frozenset()
@@ -349,7 +351,7 @@ class Election:
         elif self._forced and self.me not in newest.in_sync:
             in_sync = frozenset({self.me})  # theirs may differ from ours
         else:
-            in_sync = newest.in_sync & granted.keys()
+            in_sync = newest.in_sync.intersection(granted)
         self.role = Role.TAKING
         self._deadline = now + self.timing.answer
         self._record = Record(term, 0, self.me, in_sync & self.members | {self.me})

@@ -36,8 +36,6 @@ class Log(Protocol):
     def start(self) -> int: ...
     @property
     def wrote(self) -> int: ...
-    @property
-    def dispatched(self) -> int: ...
     def raw(self, place: int, size: int) -> bytes: ...
 
 
@@ -46,6 +44,10 @@ class Listener(Protocol):
 
     def why_not(self, link: Link, hello: SlaveHello | None) -> str | None:
         """Why this slave may not follow; None when it may."""
+
+    @property
+    def visible(self) -> int:
+        """Readers may see what ends before this."""
 
     def hello(self) -> MasterHello: ...
     def streaming(self, link: Link) -> None: ...
@@ -377,12 +379,12 @@ class Link(asyncio.Protocol):
     def _header(self, size: int) -> bytes:
         if not self.is_ours:
             return stream.FRAME.pack(self.next, size)
-        self._shown = self._log.dispatched
+        self._shown = self._listener.visible
         return stream.OUR_FRAME.pack(self.next, size, self.term, self._shown)
 
     def show(self) -> None:
         """Tell it what readers may see, if that is news."""
-        if self.is_ours and self.state is State.STREAMING and self._shown < self._log.dispatched:
+        if self.is_ours and self.state is State.STREAMING and self._shown < self._listener.visible:
             self._heartbeat()
 
     def tables_changed(self, change: int) -> None:
@@ -394,7 +396,7 @@ class Link(asyncio.Protocol):
         if self._change == self._change_told or self._is_paused:
             return
         if self.is_ours and self.state is State.STREAMING:
-            self._change_told, self._shown = self._change, self._log.dispatched
+            self._change_told, self._shown = self._change, self._listener.visible
             header = (self._change, stream.METADATA_CHANGED, self.term, self._shown)
             self._write(stream.OUR_FRAME.pack(*header), is_data=False)
 

@@ -72,6 +72,7 @@ class Primary:
             clock, config.slave_timeout_ms, have=self._enough_copied, is_available=self._can_copy
         )
         self._required: frozenset[str] | None = None
+        self._is_alone = False  # nobody else is required
         self._is_showing = False
         self._complaints = Complaints(logger, clock)
         self.counters: Counter[str] = Counter()
@@ -123,6 +124,7 @@ class Primary:
                 self._config.slave_timeout_ms,
                 self._is_available,
                 is_strict=self._config.is_strict,
+                is_elected=self._config.is_elected,
             )
             if is_sync
             else None
@@ -135,6 +137,8 @@ class Primary:
         """Be no master; whoever waits for replicas is told that it does not know."""
         self._no_master = why
         self._hang_up()
+        if self._config.is_elected and self._wait is not None:
+            self._store.show_up_to(self._store.dispatched)  # the next master may lack the rest
         self._wait = None
         self._store.wait_for_replicas(None)
         self._tables.release()
@@ -172,6 +176,14 @@ class Primary:
     def shown(self) -> int:
         """Everything before this was confirmed as replicated, or may have been seen by readers."""
         return 0 if self._wait is None else max(self._wait.replicated, self._wait.passed)
+
+    @property
+    def visible(self) -> int:
+        """Readers of this broker, and of its slaves, may see what ends before this."""
+        dispatched = self._store.dispatched
+        if self._wait is None or not self._config.is_elected:
+            return dispatched
+        return min(dispatched, self._wait.passed)
 
     @property
     def acked(self) -> Mapping[str, int]:
@@ -318,9 +330,8 @@ class Primary:
     def acknowledged(self, link: Link) -> None:
         if self._wait is not None:
             self._wait.reached(self._enough_have())
-            if not self._is_showing:
-                self._is_showing = True
-                self._clock.later(SHOW_SECONDS, self._show)
+            self._look_what_is_safe()
+            self._show_later()
 
     def copied(self, link: Link) -> None:
         self._tables.look()
@@ -341,13 +352,29 @@ class Primary:
     def require(self, members: frozenset[str] | None) -> None:
         """Wait for all of these members; None: for any `inSyncReplicas` - 1 slaves."""
         self._required = members
+        self._is_alone = members is not None and members <= {self._member()}
         self._look_again()
 
     def _look_again(self) -> None:
         if self._wait is not None:
             self._wait.reached(self._enough_have())
+            self._look_what_is_safe()
             self._wait.look_again()
         self._tables.look()
+
+    def _look_what_is_safe(self) -> None:
+        """Of a set that elects its master: what all have that may lead next, readers may see."""
+        if self._wait is not None and self._required is not None and not self._config.is_strict:
+            before = self._wait.passed
+            self._wait.safe(self._all_have(self._required))
+            if self._wait.passed > before:
+                self._show_later()
+
+    def _all_have(self, members: frozenset[str]) -> int:
+        """Up to where all of these have the log; all of it when it is only us."""
+        by_member = self.acked
+        others = members - {self._member()}
+        return min((by_member.get(member, 0) for member in others), default=self._store.wrote)
 
     def _enough_have(self) -> int:
         """Up to where enough replicas have the log."""
@@ -355,11 +382,9 @@ class Primary:
             needed = max(1, self._config.in_sync_replicas - 1)
             acked = sorted((link.acked for link in self._streaming), reverse=True)
             return acked[needed - 1] if len(acked) >= needed else 0
-        others = self._required - {self._member()}
-        if len(others) + 1 < self._config.in_sync_replicas:
+        if len(self._required | {self._member()}) < self._config.in_sync_replicas:
             return 0
-        by_member = self.acked
-        return min((by_member.get(member, 0) for member in others), default=self._store.wrote)
+        return self._all_have(self._required)
 
     def _is_available(self, end: int) -> bool:
         """Whether enough replicas are there to wait for."""
@@ -372,8 +397,15 @@ class Primary:
     # -------------------------------------------------------------------------------------------- pushing
 
     def _wrote(self) -> None:
+        if self._is_alone:
+            self._look_what_is_safe()
         for link in self._links:
             link.push()
+
+    def _show_later(self) -> None:
+        if not self._is_showing:
+            self._is_showing = True
+            self._clock.later(SHOW_SECONDS, self._show)
 
     def _show(self) -> None:
         self._is_showing = False

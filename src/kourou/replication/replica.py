@@ -98,6 +98,8 @@ class Replica:
         self._only_term: int | None = None
         self.last_known_end = 0
         """What the master had when it was last heard of."""
+        self.shown = 0
+        """A master said that readers may see what ends before this."""
         self.state = "idle"
         self.reason = ""
         self.received_bytes = 0
@@ -358,6 +360,7 @@ class Replica:
         return min(self._store.durable, self.follower().had)
 
     def show(self, place: int) -> None:
+        self.shown = place
         self._store.show_up_to(place)
 
     def tables_changed(self, then: Callable[[], None]) -> None:

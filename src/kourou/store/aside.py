@@ -11,6 +11,7 @@ The store must be closed: its queues are put right by the recovery of the next `
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import msgspec
@@ -91,7 +92,8 @@ def _cut(config: StoreConfig, log: CommitLog, files: Files, place: int) -> None:
     abort = files.open(f"{config.root}/abort", create=True)
     abort.sync()
     abort.close()
-    files.remove(f"{config.root}/checkpoint")
+    with suppress(FileNotFoundError):  # what was not closed in order may have none yet
+        files.remove(f"{config.root}/checkpoint")
     files.sync_folder(config.root)
     log.segments.cut(place)
     for segment in log.segments.segments_between(place, place + 1):

@@ -7,6 +7,10 @@
 Nothing is visible before it lies on enough replicas, or its sender has been told that it does not: readers of
 a master whose only slave is down go on, as the original's do. With `is_strict` they wait for the slave.
 
+In a set that elects its master (`is_elected`) a message is visible when every replica that may lead next has
+it, whatever its sender was told: the next master might lack it, and give its place in the queue to another
+message, which a group that has read the first one would pass over.
+
 The store tells of each write and hands over who waits once the disk's part is done; whoever knows the
 replicas (`replication.primary`) says how far enough of them are, and whether there are enough of them at all.
 """
@@ -48,12 +52,14 @@ class ReplicaWait:
         is_available: Callable[[int], bool],
         *,
         is_strict: bool = False,
+        is_elected: bool = False,
     ) -> None:
         """`is_available(end)`: whether enough replicas are there, and close enough to `end`, to wait for."""
         self._clock = clock
         self._timeout = timeout_ms / 1000
         self._is_available = is_available
         self._is_strict = is_strict
+        self._is_elected = is_elected
         self._groups: dict[int, _Group] = {}  # by where each ends, ascending
         self._timer: Timer | None = None
         self.replicated = 0
@@ -69,8 +75,9 @@ class ReplicaWait:
         return sum(len(members) for group in self._groups.values() for _, members in group.held)
 
     def begin(self, end: int) -> None:
-        """What the log holds already has been seen by readers."""
-        self.passed = max(self.passed, end)
+        """What the log holds already has been seen by readers; an elected master's end perhaps not yet."""
+        if not self._is_elected:
+            self.passed = max(self.passed, end)
 
     def wrote(self, end: int) -> None:
         """The log reaches to `end` now."""
@@ -107,8 +114,12 @@ class ReplicaWait:
             if place > end:
                 break
             done += self._groups.pop(place).held
-        self._pass(end, is_replicated=True)
+        self._pass(end, is_safe=True)
         self._tell(done)
+
+    def safe(self, end: int) -> None:
+        """Whoever leads next has everything before `end`."""
+        self._pass(end, is_safe=True)
 
     def look_again(self) -> None:
         """Replicas have gone: whoever waits for them in vain is told now."""
@@ -139,8 +150,8 @@ class ReplicaWait:
         for members in held:
             tell(members, status)
 
-    def _pass(self, end: int, *, is_replicated: bool = False) -> None:
-        if end > self.passed and (is_replicated or not self._is_strict):
+    def _pass(self, end: int, *, is_safe: bool = False) -> None:
+        if end > self.passed and (is_safe or not (self._is_strict or self._is_elected)):
             self.passed = end
             self.on_passed()
 

@@ -135,3 +135,27 @@ def test_nobody_is_asked_any_more_by_a_poll_that_was_stopped() -> None:
     assert reader.asked == [True]
     clock.advance(1)
     assert reader.asked == [True]
+
+
+def test_nobody_is_answered_while_what_is_here_may_not_be_read() -> None:
+    clock = SimulatedClock()
+    poll = LongPoll(clock)
+    poll.start()
+    poll.why_not = lambda: "no master has confirmed the end of this log"
+    reader = Reader(ready=True)
+    poll.park("orders", 0, reader.waiting(1.0))
+    poll.wake("orders", 0)
+    clock.advance(1.0 + SWEEP_SECONDS)
+    assert reader.asked == []
+    poll.why_not = lambda: None
+    clock.advance(HOLD_SECONDS)
+    assert reader.asked == [False]
+
+
+def test_a_broker_that_stops_tells_nobody_what_may_not_be_read() -> None:
+    poll = LongPoll(SimulatedClock())
+    poll.why_not = lambda: "no master has confirmed the end of this log"
+    reader = Reader(ready=True)
+    poll.park("orders", 0, reader.waiting(1.0))
+    poll.stop()
+    assert reader.asked == []

@@ -10,11 +10,13 @@ from kourou.store.replica_wait import ReplicaWait
 
 
 class World:
-    def __init__(self, *, is_strict: bool = False) -> None:
+    def __init__(self, *, is_strict: bool = False, is_elected: bool = False) -> None:
         self.clock = SimulatedClock()
         self.is_available = True
         self.seen: list[int] = []
-        self.wait = ReplicaWait(self.clock, 3_000, lambda _: self.is_available, is_strict=is_strict)
+        self.wait = ReplicaWait(
+            self.clock, 3_000, lambda _: self.is_available, is_strict=is_strict, is_elected=is_elected
+        )
         self.wait.on_passed = lambda: self.seen.append(self.wait.passed)
 
     def message(self, end: int, status: StoreStatus = OK) -> list[StoreStatus]:
@@ -113,4 +115,22 @@ def test_messages_nobody_waits_for_become_visible_too(world: World) -> None:
     world.wait.wrote(100)
     assert world.wait.passed == 0
     world.clock.advance(3.1)
+    assert world.wait.passed == 100
+
+
+def test_in_an_elected_set_readers_see_what_every_next_master_has_whatever_senders_were_told() -> None:
+    world = World(is_elected=True)
+    world.wait.begin(50)  # the end of an inherited log: others may lack it
+    late = world.message(100)
+    world.clock.advance(3.0)
+    world.is_available = False
+    alone = world.message(200)
+    assert (late, alone) == ([FLUSH_SLAVE_TIMEOUT], [SLAVE_NOT_AVAILABLE])
+    assert world.wait.passed == 0
+    world.wait.safe(100)
+    assert world.wait.passed == 100
+    world.is_available = True
+    waiting = world.message(300)
+    world.wait.release()
+    assert waiting == [FLUSH_SLAVE_TIMEOUT]
     assert world.wait.passed == 100
