@@ -48,12 +48,25 @@ CHAPTERS = (
             *("SendHook", "SendAttempt", "reply_to"),
         ),
     ),
-    Chapter("Transactions", ("TransactionProducer", "AsyncTransactionProducer", "TransactionState")),
+    Chapter(
+        "Transactions",
+        (
+            *("TransactionProducer", "AsyncTransactionProducer", "TransactionState"),
+            *("EndTransactionHook", "TransactionEnd"),
+        ),
+    ),
     Chapter(
         "Being fed",
         (
             *("PushConsumer", "AsyncPushConsumer", "Consumer", "AsyncConsumer", "Delivery"),
             *("ConsumerSettings", "RetryLater", "DeadLetter", "ConsumeHook", "ConsumeAttempt", "App"),
+        ),
+    ),
+    Chapter(
+        "Sharing queues",
+        (
+            *("assign_evenly", "assign_in_turn", "assign_by_hash"),
+            *("assign_fixed", "assign_by_room", "assign_near"),
         ),
     ),
     Chapter(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -48,6 +49,26 @@ def test_a_client_does_not_pay_for_what_few_programs_use() -> None:
         f"kourou.client.{name}" for name in ("app", "idempotence", "lookups", "reading", "telemetry", "trace")
     }
     assert not loaded & rare
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Producer", "TransactionProducer", "PushConsumer", "Consumer", "PullConsumer", "LitePullConsumer"],
+)
+def test_both_forms_of_a_client_have_the_same_words(name: str) -> None:
+    """Every public method and parameter, and its default, is there in the blocking and in the async form."""
+    assert _words_of(getattr(kourou, name)) == _words_of(getattr(kourou, f"Async{name}"))
+
+
+def _words_of(client: type) -> dict[str, list[tuple[str, object]]]:
+    public = [word for word in dir(client) if not word.startswith("_")]
+    methods = {word: getattr(client, word) for word in [*public, "__init__"]}
+    return {
+        word: [(each.name, each.default) for each in inspect.signature(method).parameters.values()]
+        if callable(method)
+        else []
+        for word, method in methods.items()
+    }
 
 
 def _modules_after(statement: str) -> set[str]:

@@ -25,6 +25,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kourou.client.app import App
     from kourou.client.asking import reply_to
+    from kourou.client.assignment import (
+        assign_by_hash,
+        assign_by_room,
+        assign_evenly,
+        assign_fixed,
+        assign_in_turn,
+        assign_near,
+    )
     from kourou.client.consume_hooks import ConsumeAttempt, ConsumeHook
     from kourou.client.consumer import AsyncConsumer, Consumer, Delivery
     from kourou.client.consumer_settings import ConsumerSettings
@@ -49,7 +57,7 @@ if TYPE_CHECKING:
     from kourou.client.telemetry import Telemetry
     from kourou.client.trace_context import TraceContext
     from kourou.client.transaction_producer import AsyncTransactionProducer, TransactionProducer
-    from kourou.client.transactions import TransactionState
+    from kourou.client.transactions import EndTransactionHook, TransactionEnd, TransactionState
     from kourou.remoting.config import ClientTls
 
 __all__ = [
@@ -69,6 +77,7 @@ __all__ = [
     "DeadLetter",
     "DelayLevel",
     "Delivery",
+    "EndTransactionHook",
     "LitePullConsumer",
     "Mark",
     "Marks",
@@ -85,8 +94,15 @@ __all__ = [
     "SqliteMarks",
     "Telemetry",
     "TraceContext",
+    "TransactionEnd",
     "TransactionProducer",
     "TransactionState",
+    "assign_by_hash",
+    "assign_by_room",
+    "assign_evenly",
+    "assign_fixed",
+    "assign_in_turn",
+    "assign_near",
     "by_keys",
     "by_message_id",
     "idempotent",
@@ -110,6 +126,7 @@ _HOMES = {
     "DeadLetter": "kourou.client.outcomes",
     "DelayLevel": "kourou.client.delays",
     "Delivery": "kourou.client.consumer",
+    "EndTransactionHook": "kourou.client.transactions",
     "LitePullConsumer": "kourou.client.lite_pull_consumer",
     "Mark": "kourou.client.idempotence",
     "Marks": "kourou.client.idempotence",
@@ -126,8 +143,15 @@ _HOMES = {
     "SqliteMarks": "kourou.client.idempotence",
     "Telemetry": "kourou.client.telemetry",
     "TraceContext": "kourou.client.trace_context",
+    "TransactionEnd": "kourou.client.transactions",
     "TransactionProducer": "kourou.client.transaction_producer",
     "TransactionState": "kourou.client.transactions",
+    "assign_by_hash": "kourou.client.assignment",
+    "assign_by_room": "kourou.client.assignment",
+    "assign_evenly": "kourou.client.assignment",
+    "assign_fixed": "kourou.client.assignment",
+    "assign_in_turn": "kourou.client.assignment",
+    "assign_near": "kourou.client.assignment",
     "by_keys": "kourou.client.idempotence",
     "by_message_id": "kourou.client.idempotence",
     "idempotent": "kourou.client.idempotence",

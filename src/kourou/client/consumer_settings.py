@@ -75,7 +75,7 @@ class ConsumerSettings(ClusterSettings):
     queue_bytes_max: int = 100 * MIB
     queue_span_max: int = 2000
     assign: Assign = assign_evenly
-    """Which queues are whose; all members of a group must use the same, see `kourou.client.assignment`."""
+    """Which queues are whose; all members of a group must use the same: `kourou.assign_in_turn`, say."""
     consume_timeout: float = 900.0
     """A handler that has not returned by then: its message is handed back to be tried again. Looked at every
     10 s; not for ordered handlers, of which none may begin before the last has ended."""
@@ -114,7 +114,7 @@ class ConsumerSettings(ClusterSettings):
         checked_trace(self.trace)
         checked_hooks("hooks", self.hooks, "before_consume", "after_consume")
         checked_drain("drain_seconds", self.drain_seconds)
-        _check_callable("assign", self.assign, "a function such as kourou.client.assignment.assign_evenly")
+        _check_callable("assign", self.assign, "a function such as kourou.assign_evenly")
         if self.ordered_key is not None:
             _check_callable("ordered_key", self.ordered_key, "a function of a message")
         if self.offsets_file is not None and not isinstance(self.offsets_file, str | os.PathLike):

@@ -537,10 +537,14 @@ class Consuming:
             if (offset := held.commit_offset) is not None
         }
 
-    async def commit(self) -> None:
-        """Store how far the group is, wherever that has changed; return when that is done, or has failed."""
-        await asyncio.gather(*map(self._places.keep, self.held.values()))
+    async def commit(self) -> MQError | None:
+        """Store how far the group is, wherever that has changed; return when that is done, or why it failed.
+
+        Every queue is tried.
+        """
+        failures = await asyncio.gather(*map(self._places.keep, self.held.values()))
         self._places.save()
+        return next(filter(None, failures), None)
 
     def _keep_places(self) -> None:
         for held in self.held.values():

@@ -89,7 +89,10 @@ class LitePullConsumer:
         return self._loop.run(self._polling.poll(max_messages, timeout))
 
     def commit(self) -> None:
-        """Everything polled so far is done: store that, and return when it is stored."""
+        """Everything polled so far is done: store that, and return when it is stored.
+
+        Every queue is tried; then the first failure is raised, if there was one.
+        """
         self._loop.run(self._polling.commit())
 
     def seek(self, queue: MessageQueue, where: int | Start) -> None:
@@ -313,7 +316,8 @@ class Polling:
     async def commit(self) -> None:
         self._check_running()
         self._finish_polled()
-        await self.consuming.commit()
+        if (failure := await self.consuming.commit()) is not None:
+            raise failure
 
     async def seek(self, queue: MessageQueue, where: int | Start) -> None:
         await self._be_started()

@@ -79,30 +79,35 @@ class Places:
         if self._file is not None:
             self._file.set(held.queue, offset)
         else:
-            self._spawn(self._commit(held, offset))
+            self._spawn(self._commit_soon(held, offset))
 
-    async def keep(self, held: HeldQueue) -> None:
-        """The same, and return when that is done, or has failed."""
+    async def keep(self, held: HeldQueue) -> MQError | None:
+        """The same, and return when that is done, or why it has failed."""
         offset = held.commit_offset
         if offset is None or offset == held.committed:
-            return
-        if self._file is not None:
-            self._file.set(held.queue, offset)
-        else:
-            await self._commit(held, offset)
+            return None
+        if self._file is None:
+            return await self._commit(held, offset)
+        self._file.set(held.queue, offset)
+        return None
 
     def save(self) -> None:
         """Write the file, if there is one and something has changed."""
         if self._file is not None:
             self._file.save()
 
-    async def _commit(self, held: HeldQueue, offset: int) -> None:
+    async def _commit_soon(self, held: HeldQueue, offset: int) -> None:
+        await self._commit(held, offset)
+
+    async def _commit(self, held: HeldQueue, offset: int) -> MQError | None:
         try:
             address = self._brokers.master(held.queue)
             await self._brokers.run(operations.commit_offset(address, held.queue, self._group, offset))
         except MQError as error:
             held.committed = None  # and so it is tried again
             self._complaints.warn("place", f"cannot store how far group {self._group} is: {error}")
+            return error
+        return None
 
 
 def default_offsets_file(group: str) -> str:

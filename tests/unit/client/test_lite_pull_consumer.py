@@ -10,7 +10,7 @@ from kourou.client.answers import running_info
 from kourou.client.consumer_settings import ConsumerSettings
 from kourou.client.lite_pull_consumer import Polling
 from kourou.doors.chance import Chance
-from kourou.errors import ConfigError, NotFound
+from kourou.errors import ConfigError, NotFound, Unreachable
 from kourou.protocol.bodies import ConsumerConnection
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import request
@@ -141,6 +141,21 @@ def test_the_members_share_the_queues(world: ConsumingWorld, make: Any) -> None:
         queue_of("orders", 0),
         queue_of("orders", 1),
     ]
+
+
+def test_a_commit_nobody_took_is_an_error_and_can_be_repeated(world: ConsumingWorld, make: Any) -> None:
+    polling = make(auto_commit=False)
+    polling.subscribe("orders")
+    poll(world, polling)
+    world.send("orders", b"1", b"2")
+    poll(world, polling)
+    world.stop()
+    with pytest.raises(Unreachable):
+        world.run(polling.commit())
+    world.start(NAME_SERVER, **world.settings)
+    world.pass_time(3.0)
+    world.run(polling.commit())
+    assert committed(world) == 2
 
 
 def test_without_auto_commit_only_commit_commits(world: ConsumingWorld, make: Any) -> None:
