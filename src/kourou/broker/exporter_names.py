@@ -36,12 +36,14 @@ class ExporterNames:
         figures.gauge("rocketmq_broker_tps", _NO_HELP, self._rates.put(60))
         figures.gauge("rocketmq_broker_qps", _NO_HELP, self._rates.got(60))
         yield from self._producers(figures)
-        self._consumers(figures)
+        yield from self._consumers(figures)
         yield from self._groups(figures)
         self._runtime(figures)
 
     def _producers(self, figures: Figures) -> Iterator[None]:
-        for topic, flow in self._metrics.stats.put_by_topic.items():
+        for number, (topic, flow) in enumerate(self._metrics.stats.put_by_topic.items()):
+            if number % BREATH == 0:
+                yield
             figures.gauge("rocketmq_producer_tps", _NO_HELP, self._rates.put_to(topic), topic=topic)
             average = flow.size_bytes / flow.messages if flow.messages else 0
             figures.gauge("rocketmq_producer_message_size", _NO_HELP, average, topic=topic)
@@ -51,8 +53,10 @@ class ExporterNames:
             name = _offset_name(topic)
             figures.gauge(name, _NO_HELP, self._end_of(topic), topic=topic)
 
-    def _consumers(self, figures: Figures) -> None:
-        for (topic, group), flow in self._metrics.stats.got_by_topic_and_group.items():
+    def _consumers(self, figures: Figures) -> Iterator[None]:
+        for number, ((topic, group), flow) in enumerate(self._metrics.stats.got_by_topic_and_group.items()):
+            if number % BREATH == 0:
+                yield
             labels = {"topic": topic, "group": group}
             figures.gauge("rocketmq_consumer_tps", _NO_HELP, self._rates.got_by(group, topic), **labels)
             average = flow.size_bytes / flow.messages if flow.messages else 0
@@ -75,7 +79,7 @@ class ExporterNames:
             figures.gauge("rocketmq_group_count", _NO_HELP, len(group.members), group=name)
             dead, again = dead_letter_topic(name), retry_topic(name)
             figures.gauge("rocketmq_group_dlqdiff", _NO_HELP, self._end_of(dead), group=name)
-            sent_back = self._metrics.stats.put_by_topic.get(again)
+            sent_back = self._metrics.stats.put_to(again)
             figures.gauge(
                 "rocketmq_send_back_nums", _NO_HELP, sent_back.messages if sent_back else 0, group=name
             )

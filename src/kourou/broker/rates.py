@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-from kourou.broker.stats import Stats
+from kourou.broker.stats import Flow, Look, Stats
 from kourou.doors.clock import Clock, Timer
 
 LOOK_SECONDS: Final = 10.0
@@ -47,8 +47,7 @@ class _Look(NamedTuple):
 
 class _Tables(NamedTuple):
     at: float
-    put: dict[str, int]
-    got: dict[tuple[str, str], int]
+    totals: Look
 
 
 class DayTotals(NamedTuple):
@@ -71,9 +70,9 @@ class Rates:
         self._tables: deque[_Tables] = deque(maxlen=MINUTE_LOOKS + 1)
         self.days = DayTotals()
         self._day = clock.now_ms() // DAY_MS
+        self.look()  # somebody may ask before the first ten seconds are over
 
     def start(self) -> None:
-        self.look()
         self._timer = self._clock.every(LOOK_SECONDS, self.look)
 
     def stop(self) -> None:
@@ -84,9 +83,10 @@ class Rates:
     def look(self) -> None:
         """Remember how things stand."""
         now = self._clock.monotonic()
-        put, got = self._stats.put_total.messages, self._stats.got_total.messages
+        totals = self._stats.look()
+        put, got = totals.put_messages, totals.got_messages
         self._looks.append(_Look(now, put, got))
-        self._tables.append(_Tables(now, *self._by_name()))
+        self._tables.append(_Tables(now, totals))
         day = self._clock.now_ms() // DAY_MS
         if day != self._day:
             self._day = day
@@ -104,19 +104,16 @@ class Rates:
     def put_to(self, topic: str) -> float:
         """Messages stored a second in one topic, over about a minute."""
         before = self._tables[0]
-        flow = self._stats.put_by_topic.get(topic)
-        return (flow.messages - before.put.get(topic, 0)) / self._since(before.at) if flow else 0.0
+        return self._rate(self._stats.put_to(topic), self._stats.put_to(topic, before.totals), before.at)
 
     def got_by(self, group: str, topic: str) -> float:
         before = self._tables[0]
-        flow = self._stats.got_by_topic_and_group.get((topic, group))
-        return (flow.messages - before.got.get((topic, group), 0)) / self._since(before.at) if flow else 0.0
+        now = self._stats.got_from(topic, group)
+        return self._rate(now, self._stats.got_from(topic, group, before.totals), before.at)
 
-    def _by_name(self) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
-        return (
-            {topic: flow.messages for topic, flow in self._stats.put_by_topic.items()},
-            {key: flow.messages for key, flow in self._stats.got_by_topic_and_group.items()},
-        )
+    def _rate(self, now: Flow | None, before: Flow | None, since: float) -> float:
+        messages = (now.messages if now else 0) - (before.messages if before else 0)
+        return messages / self._since(since)
 
     def _before(self, seconds: float) -> tuple[_Look, float]:
         """The last look that long ago, or the first of all; and how long ago it really was."""
