@@ -88,18 +88,14 @@ class QueryConsumeQueueHandler:
 
     def __call__(self, request: Command, answer: Answer) -> None:
         header = request.parse(QueryConsumeQueue)
-        if (
-            header.topic not in self._store.topics()
-            or header.queue_id not in self._store.topics()[header.topic]
-        ):
+        end = self._store.max_offset(header.topic, header.queue_id)
+        if end == 0:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"{header.queue_id}@{printable(header.topic)} is not exist: it has no message here",
             )
         least = self._store.min_offset(header.topic, header.queue_id)
-        page = ConsumeQueuePage(
-            min_queue_index=least, max_queue_index=self._store.max_offset(header.topic, header.queue_id)
-        )
+        page = ConsumeQueuePage(min_queue_index=least, max_queue_index=end)
         accepts = self._filter(header, page)
         start = header.index if header.index >= 0 else least
         count = min(max(0, header.count), ENTRIES_MAX)
