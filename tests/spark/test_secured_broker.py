@@ -17,6 +17,9 @@ from tests.remoting.certificates import Authority
 TOPIC = "Orders"
 """Which the shop may read and write."""
 
+NAME = "mq.example"
+"""In the certificate of the servers, beside their address."""
+
 
 @dataclass(frozen=True)
 class Secured:
@@ -29,7 +32,7 @@ class Secured:
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
     authority = Authority(folder)
-    server, client = authority.issue("server", "127.0.0.1"), authority.issue("client")
+    server, client = authority.issue("server", "127.0.0.1", NAME), authority.issue("client")
     settings = {
         "tls.server.mode": "enforcing",
         "tls.server.certPath": server.certificate,
@@ -80,6 +83,12 @@ def test_who_has_the_wrong_secret_is_told_so(secured: Secured, tmp_path: Path) -
 def test_who_does_not_speak_tls_does_not_get_through(secured: Secured) -> None:
     with pytest.raises(kourou.Unreachable):
         planned({name: value for name, value in secured.options.items() if not name.startswith("tls")})
+
+
+def test_the_name_in_the_certificate_is_the_one_that_was_said(secured: Secured) -> None:
+    planned({**secured.options, "tlsServerName": NAME})
+    with pytest.raises(kourou.Unreachable, match=r"elsewhere\.example"):
+        planned({**secured.options, "tlsServerName": "elsewhere.example"})
 
 
 def planned(options: dict[str, str]) -> None:

@@ -21,6 +21,7 @@ from kourou.spark.cluster import Cluster
 from kourou.spark.outgoing import Rows
 from kourou.spark.sending import Sender
 from kourou.spark.staging import Committer, StagedPart, Stager, Transaction, decision_of
+from kourou.spark.writer import sink_options
 from tests.kourou_process import Serving, free_pair, serving_broker, serving_name_server
 
 TOPIC = "both"
@@ -46,8 +47,17 @@ class Pair:
         return self._brokers.enter_context(serving_broker(folder, settings=settings))
 
     def kill(self, name: str) -> None:
+        with self.away(name):
+            pass
+
+    @contextlib.contextmanager
+    def away(self, name: str) -> Iterator[None]:
+        """Killed, and started again in the end."""
         self.running[name].kill()
-        self.running[name] = self._start(name)
+        try:
+            yield
+        finally:
+            self.running[name] = self._start(name)
 
     def staged(self, rows: int, transaction: Transaction, stage: str) -> StagedPart:
         """An attempt to write the numbers up to `rows`."""
@@ -165,6 +175,34 @@ def test_rows_sent_at_least_once_survive_a_kill_and_repeat_under_the_same_id(
             int(each.body[9:]) for each in found if (each.broker_name, each.queue_id) == queue
         )
         assert list(firsts) == sorted(firsts), "a queue keeps the order of the rows"
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_a_broker_that_stays_away_is_waited_for_as_long_as_was_said(pair: Pair, delivery: str) -> None:
+    options = {"namesrvAddr": pair.name_server, "topic": TOPIC, "sendTimeoutMs": "700"}
+    patience = sink_options(options).patience_seconds
+    to: Sender | Stager
+    if delivery == "exactly-once":
+        to = Stager(pair.cluster, Transaction("away", 0), "0.0", patience_seconds=patience)
+    else:
+        to = Sender(pair.cluster, group="tests", patience_seconds=patience)
+    row = pa.RecordBatch.from_pydict(
+        {
+            "body": pa.array([b"never"], pa.binary()),
+            "brokerName": pa.array(["broker-a"]),
+            "queueId": pa.array([0], pa.int32()),
+        }
+    )
+    pair.cluster.queues(TOPIC, fresh=True)
+
+    def write() -> None:
+        to.send(Rows(topic=TOPIC, identity="away", now_ms=1).take_in(row))
+        to.finish()
+
+    with pair.away("broker-a"), pytest.raises(MQError, match=r"0\.7 s: option sendTimeoutMs") as caught:
+        write()
+    assert f"topic '{TOPIC}'" in str(caught.value)
+    assert "broker-a" in str(caught.value)
 
 
 @contextlib.contextmanager

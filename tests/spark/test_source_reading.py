@@ -312,7 +312,14 @@ def test_what_retention_took_before_the_read_is_an_error_or_a_gap(tmp_path: Path
         source = RocketMQDataSource(options)
         reader = source.reader(source.schema())
         planned = list(reader.partitions())
+        stream = RocketMQDataSource(options).streamReader(source.schema())
+        start = stream.initialOffset()
+        end = stream.latestOffset(start, ReadAllAvailable())
         expire(own, 1)
+        with pytest.raises(
+            DataLoss, match=r"offsets 0 to \d+, of queue 0 of 't' at kourou: the queue begins at"
+        ):
+            stream.partitions(start, end)
         with pytest.raises(
             DataLoss, match=r"offsets 0 to \d+, of queue 0 of 't' at kourou: the queue begins at"
         ):
@@ -324,6 +331,15 @@ def test_what_retention_took_before_the_read_is_an_error_or_a_gap(tmp_path: Path
         rows = [row for each in planned for batch in reading.read(each) for row in batch.to_pylist()]  # type: ignore[union-attr]
         assert [row["queueOffset"] for row in rows] == list(range(rows[0]["queueOffset"], 300))
         assert rows[0]["queueOffset"] > 0
+        streaming = tolerant.streamReader(tolerant.schema())
+        left = [
+            row["queueOffset"]
+            for each in streaming.partitions(start, end)
+            for batch in streaming.read(each)
+            for row in batch.to_pylist()  # type: ignore[union-attr]
+        ]
+        assert left == list(range(left[0], 300)), "by now even more may be gone"
+        assert left[0] > 0
 
 
 def expire(broker: kourou.LocalBroker, least: int) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -117,7 +118,32 @@ def test_new_queues_are_found_and_read_from_their_beginning(
     assert len(spark.read.parquet(str(tmp_path / "out")).select("queueId").distinct().collect()) == 3
 
 
-def _until(holds: Callable[[], bool], seconds: float = 25.0) -> None:
+def test_a_query_that_fails_in_its_first_batch_goes_on_where_it_began(
+    stream: Callable[..., DataFrame], new_topic: NewTopic, fill: Fill, committed: Committed, checkpoint: str
+) -> None:
+    """Trap 2, with Spark: it asks for "latest" again, and must not be told what that is by then."""
+    topic, taken = new_topic(2), list[int]()
+    fill(topic, numbered(10, 1000))
+    frame = stream(topic, groupId="g-first", startingOffsets="latest").select("body")
+
+    def fail(batch: DataFrame, number: int) -> None:
+        raise RuntimeError(f"batch {number} is not done")
+
+    def take(batch: DataFrame, number: int) -> None:
+        taken.extend(int(row.body) for row in batch.collect())
+
+    first = frame.writeStream.foreachBatch(fail).option("checkpointLocation", checkpoint).start()
+    _until(lambda: len(committed("g-first", topic)) == 2)  # where it began, kept before Spark hears it
+    fill(topic, numbered(4))
+    with pytest.raises(StreamingQueryException, match="batch 0 is not done"):
+        first.awaitTermination(60)
+    fill(topic, numbered(50, 4))
+    again = frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
+    assert again.trigger(availableNow=True).start().awaitTermination(60)
+    assert sorted(taken) == list(range(54))
+
+
+def _until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     import time
 
     deadline = time.monotonic() + seconds

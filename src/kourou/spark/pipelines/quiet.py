@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 QUIET = {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "8"}
 _OWN_ERROR = re.compile(r"kourou\.[\w.]+: (?P<said>.+)")
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ?")
+_FROM_JAVA = re.compile(r"^An error occurred while calling .*\n: *([\w.$]+: )?")
+"""What py4j puts before the words of a Java exception that Spark has no Python class for."""
 
 
 @contextmanager
@@ -34,15 +36,24 @@ def quiet_session(
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A session, stopped afterwards. What Spark raises comes out as an MQError of one line."""
-    with _standard_error_aside():
+    with _plain_errors(), _standard_error_aside():
         spark = session(app_name, master=master, remote=remote, settings={**QUIET, **(settings or {})})
     try:
-        yield spark
-    except spark_errors() as error:
-        raise MQError(in_one_line(error)) from None
+        with _plain_errors():
+            yield spark
     finally:
         with _standard_error_aside():
             spark.stop()
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    try:
+        yield
+    except MQError:
+        raise
+    except spark_errors() as error:
+        raise MQError(in_one_line(error)) from None
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
@@ -72,8 +83,10 @@ def in_one_line(error: BaseException) -> str:
 
     >>> in_one_line(Exception("Job aborted\\n  ...\\nkourou.errors.NotFound: no topic 'x'\\n  at org.apache"))
     "no topic 'x'"
+    >>> in_one_line(Exception("An error occurred while calling o7.x.\\n: a.b.C: [X] no such master\\n at x"))
+    'no such master'
     """
-    text = str(error)
+    text = _FROM_JAVA.sub("", str(error))
     own = _OWN_ERROR.findall(text)
     if own:
         return str(own[-1]).strip()
