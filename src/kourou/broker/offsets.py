@@ -220,6 +220,14 @@ class CommittedOffsets:
         """The topics `group` ever committed an offset for."""
         return [topic for topic, _, name in (key.partition("@") for key in self._table) if name == group]
 
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """As `topics_of`, of all groups at once."""
+        topics: dict[str, list[str]] = {}
+        for key in self._table:
+            topic, _, group = key.partition("@")
+            topics.setdefault(group, []).append(topic)
+        return topics
+
     def groups_of(self, topic: str) -> list[str]:
         """The groups that ever committed an offset for `topic`."""
         return [group for name, _, group in (key.partition("@") for key in self._table) if name == topic]

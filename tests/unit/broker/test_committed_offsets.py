@@ -83,3 +83,13 @@ def test_a_save_that_failed_is_tried_again() -> None:
         offsets.save(0)
     offsets.save(0)
     assert offsets_on(files).get("billing", "orders", 0) == 5
+
+
+def test_who_reads_what_is_told_for_one_and_for_all_at_once() -> None:
+    offsets = offsets_on(SimulatedFiles())
+    for group, topic in (("billing", "orders"), ("billing", "bills"), ("audit", "orders")):
+        offsets.commit(group, topic, 0, 1)
+    every = offsets.topics_by_group()
+    assert every == {"billing": ["orders", "bills"], "audit": ["orders"]}
+    assert all(topics == offsets.topics_of(group) for group, topics in every.items())
+    assert offsets.groups_of("orders") == ["billing", "audit"]

@@ -4,6 +4,7 @@ offsets compared and copied, and who may read what."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from kourou.broker.advertised import Advertised
@@ -231,18 +232,20 @@ class BrokerConsumeStatsHandler:
     def __call__(self, request: Command, answer: Answer) -> None:
         header = request.parse(ConsumeStatsAsked)
         found = ConsumeStatsList(broker_addr=self._advertised.address)
+        topics_of = self._offsets.topics_by_group()
         for name in self._groups.all:
-            stats = [self._stats(name, topic) for topic in self._topics_of(name, header.is_order)]
+            topics = self._still_read(name, topics_of.get(name, ()), header.is_order)
+            stats = [self._stats(name, topic) for topic in topics]
             found.consume_stats_list.append({name: stats})
             for progress in (each for some in stats for each in some.offset_table.values()):
                 found.total_diff += progress.broker_offset - progress.consumer_offset
                 found.total_inflight_diff += max(0, progress.pull_offset - progress.consumer_offset)
         answer(request.reply(body=found.encode_fastjson()))
 
-    def _topics_of(self, group: str, is_order: bool) -> list[TopicConfig]:
+    def _still_read(self, group: str, topics: Iterable[str], is_order: bool) -> list[TopicConfig]:
         online = self._members.consumer_group(group)
         found = []
-        for name in self._offsets.topics_of(group):
+        for name in topics:
             topic = self._topics.get(name)
             if topic is None or (is_order and not topic.order):
                 continue
