@@ -87,6 +87,10 @@ class NameServers:
             return doubted
         raise Unreachable(f"no name server answers ({'; '.join(failures)}); is one running there?")
 
+    def turn_away(self) -> None:
+        """The one that answered last talks nonsense, or cannot help: ask the next one first from now on."""
+        self._current += 1
+
     def _fetch(self, url: str, timeout: float) -> Operation[None]:
         """Ask the address server; only without any list at all its silence is an error."""
         # Before the step, so that another thread that comes by meanwhile does not ask, too.

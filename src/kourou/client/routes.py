@@ -27,7 +27,16 @@ from kourou.client.name_servers import LOOKUP_SECONDS, NameServers
 from kourou.client.refusals import accepted, explained
 from kourou.client.steps import Arrival, Call, Hear, Operation, Pause, Wait
 from kourou.doors.clock import Clock
-from kourou.errors import Denied, MQError, NoMaster, NotFound, Refused, TimedOut, Unreachable
+from kourou.errors import (
+    Denied,
+    MQError,
+    NoMaster,
+    NotFound,
+    ProtocolError,
+    Refused,
+    TimedOut,
+    Unreachable,
+)
 from kourou.protocol.bodies import PERM_READ, PERM_WRITE, MessageQueue, TopicRouteData
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command, request
@@ -288,20 +297,23 @@ class Routes:
         command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         reply = yield from self.name_servers.ask(command, timeout, doubtful=(ResponseCode.TOPIC_NOT_EXIST,))
         try:
-            accepted(reply, f"route of topic '{topic}'")
+            return TopicRouteData.decode(accepted(reply, f"route of topic '{topic}'").body)
         except NotFound as error:
             asked = ", ".join(self.name_servers.addresses)
             raise explained(
                 error, f"no topic '{topic}' at {asked}; create it with: kourou topic create {topic}"
             ) from None
+        except ProtocolError:
+            self.name_servers.turn_away()
+            raise
         except Refused as error:
+            self.name_servers.turn_away()
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             asked = ", ".join(self.name_servers.addresses)
             raise explained(
                 error, f"{asked} is no name server, a broker perhaps: name servers mostly have port 9876"
             ) from None
-        return TopicRouteData.decode(reply.body)
 
     def doubt(self, topic: str) -> None:
         """Something at one of its brokers failed: the next who wants this route shall ask again."""

@@ -7,7 +7,7 @@ from kourou.client.routes import NameServers, Route, Routes
 from kourou.client.steps import Call, Pause, Wait
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
-from kourou.errors import Denied, NotFound, Unreachable
+from kourou.errors import Busy, Denied, NotFound, ProtocolError, Unreachable
 from kourou.protocol.bodies import MessageQueue, TopicRouteData
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command, request
@@ -72,6 +72,22 @@ def test_one_that_is_down_is_not_asked_first_again_when_the_others_know_no_such_
         with pytest.raises(NotFound):
             play(Routes(name_servers, clock).to_read("t", 3.0), world)
     assert [call.address for call in world.calls] == [first, second, third, second, third, first]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [reply(code=ResponseCode.SYSTEM_BUSY, remark="later"), reply(body=b"<html>")],
+    ids=["busy", "nonsense"],
+)
+def test_who_says_nothing_useful_is_not_asked_first_again(clock: SimulatedClock, answer: Command) -> None:
+    name_servers = servers(clock, "n1:1", "n2:1")
+    useless, good = name_servers.addresses
+    routes = Routes(name_servers, clock)
+    with pytest.raises((Busy, ProtocolError)):
+        play(routes.to_read("t", 3.0), lambda step: answer)
+    world = World({useless: {}, good: {"t": route_of(TWO_BROKERS)}})
+    play(routes.to_read("t", 3.0), world)
+    assert [call.address for call in world.calls] == [good]
 
 
 def test_each_name_server_gets_an_even_share_of_the_time_that_is_left(clock: SimulatedClock) -> None:
