@@ -186,7 +186,11 @@ class Replica:
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or error is not None:
             why = _in_words(error)
-            self._failed("connecting", f"the master at {self.address} cannot be reached: {why}")
+            self._failed(
+                "connecting",
+                f"the master at {self.address} cannot be reached: {why}; see that it runs, and that this is "
+                "its HA port (haListenPort, one above listenPort)",
+            )
         elif line.is_lost:
             self._failed("connecting", f"the master at {self.address} hung up at once")
         else:
@@ -420,6 +424,8 @@ class Line(asyncio.Protocol):
         self._cancel()
         if not was_lost:
             why = "it hung up" if exc is None else _in_words(exc)
+            if self._frames is None and self.hello is None:
+                why += " before a word of its log: is this the HA port of a broker? Check haMasterAddress"
             self._replica.lost(
                 self, f"the connection to the master at {self._replica.address} is lost: {why}"
             )

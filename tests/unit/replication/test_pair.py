@@ -645,3 +645,18 @@ class Stranger(asyncio.Protocol):
 def connect(world: ReplicaWorld, master: Broker, stranger: Stranger) -> None:
     host, _, port = master.ha_address.rpartition(":")
     world.run(world.network.connect(host, int(port), stranger))
+
+
+def test_an_address_that_is_no_masters_is_named_with_the_way_out(replicas: ReplicaWorld) -> None:
+    other = replicas.add("other", broker_name="other", broker_role="ASYNC_MASTER")
+    settings = {"broker_role": "SLAVE", "broker_id": 1}
+    nobody = replicas.add("nobody's", **settings, ha_master_address="127.0.0.77:10912")
+    clients = replicas.add("clients'", **settings, ha_master_address=other.address)
+    replicas.pass_time(12)
+    unreachable, stranger = (each.ha_status().following for each in (nobody, clients))
+    assert unreachable is not None
+    assert "127.0.0.77:10912 cannot be reached" in unreachable.reason
+    assert "haListenPort" in unreachable.reason
+    assert stranger is not None
+    assert other.address in stranger.reason
+    assert "Check haMasterAddress" in stranger.reason
