@@ -16,10 +16,10 @@ import kourou
 from kourou.client import operations
 from kourou.client.drive import BlockingDriver
 from kourou.client.steps import Call
-from kourou.protocol.bodies import ConsumerList, MessageQueue
+from kourou.protocol.bodies import ConsumerList, ConsumerRunningInfo, MessageQueue
 from kourou.protocol.codes import RequestCode, ResponseCode
-from kourou.protocol.command import request
-from kourou.protocol.headers import GroupNamed
+from kourou.protocol.command import Command, request
+from kourou.protocol.headers import GetRunningInfo, GroupNamed
 from tests.system.client_forms import Form, forms
 
 _numbers = count(1)
@@ -237,23 +237,47 @@ def test_a_topic_is_created_by_sending_to_it(form: Form, broker: kourou.LocalBro
 def test_a_member_of_a_group_is_seen_until_it_leaves(
     form: Form, broker: kourou.LocalBroker, topic: str
 ) -> None:
-    def members() -> list[str]:
-        driver = BlockingDriver()
-        command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GroupNamed("readers"))
-
-        def ask() -> Any:
-            return (yield Call(broker.address, command, 3.0))
-
-        answer = driver.run(ask())
-        driver.close()
-        return (
-            ConsumerList.decode(answer.body).consumer_id_list if answer.code == ResponseCode.SUCCESS else []
-        )
-
     with form.consumer("readers", topic, name_server=broker.name_server) as consumer:
         consumer.receive(timeout=0.1)
-        assert len(members()) == 1
-    assert members() == []
+        assert len(members(broker, "readers")) == 1
+    assert members(broker, "readers") == []
+
+
+def members(broker: kourou.LocalBroker, group: str) -> list[str]:
+    answer = asked(broker, request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GroupNamed(group)))
+    return ConsumerList.decode(answer.body).consumer_id_list if answer.code == ResponseCode.SUCCESS else []
+
+
+def asked(broker: kourou.LocalBroker, command: Command) -> Command:
+    def ask() -> Any:
+        return (yield Call(broker.address, command, 15.0))
+
+    driver = BlockingDriver()
+    answer: Command = driver.run(ask())
+    driver.close()
+    return answer
+
+
+def test_a_consumer_that_waits_tells_administrators_how_it_is_and_how_far(
+    form: Form, broker: kourou.LocalBroker, topic: str
+) -> None:
+    with form.producer("shop", name_server=broker.name_server) as producer:
+        sent = producer.send(kourou.Message(topic, b"one espresso"))
+    with form.consumer("asked", topic, name_server=broker.name_server) as consumer:
+        assert len(receive_all(consumer, 1)) == 1
+        consumer.commit()
+        waiting = threading.Thread(target=lambda: consumer.receive(timeout=3.0))
+        waiting.start()
+        (member,) = members(broker, "asked")
+        question = GetRunningInfo("asked", member, jstack_enable=True)
+        told = asked(broker, request(RequestCode.GET_CONSUMER_RUNNING_INFO, question))
+        info = ConsumerRunningInfo.decode(told.body)
+        assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
+        assert len(info.mq_table) == 4
+        assert info.mq_table[sent.queue].commit_offset == 1
+        assert [each.topic for each in info.subscription_set] == [topic]
+        assert "MainThread" in str(info.jstack)
+        waiting.join()
 
 
 # ------------------------------------------------------------------------------------- many at the same time

@@ -14,6 +14,7 @@ from kourou.client.cluster_settings import ClusterOptions, ClusterSettings
 from kourou.client.drive import AsyncDriver, BlockingDriver
 from kourou.client.operations import Pulled, Start
 from kourou.client.reading import Reading
+from kourou.client.reading_answers import reading_answers
 from kourou.client.route_news import route_news
 from kourou.doors.chance import Chance
 from kourou.doors.clock import RealClock
@@ -56,7 +57,8 @@ class PullConsumer:
         self._reading = Reading(
             group, topic, name_server, tags, start, announce, RealClock(), Chance(), cluster, sql
         )
-        self._driver = BlockingDriver(tls=cluster.tls, sign=cluster.sign)
+        answers = reading_answers(self._reading)
+        self._driver = BlockingDriver(handlers=answers, tls=cluster.tls, sign=cluster.sign)
 
     def receive(
         self, max_messages: int = 32, timeout: float | None = RECEIVE_SECONDS
@@ -158,8 +160,8 @@ class AsyncPullConsumer:
         self._reading = Reading(
             group, topic, name_server, tags, start, announce, RealClock(), Chance(), cluster, sql
         )
-        news = route_news(self._reading.routes)
-        self._driver = AsyncDriver(handlers=news, tls=cluster.tls, sign=cluster.sign)
+        handlers = {**reading_answers(self._reading), **route_news(self._reading.routes)}
+        self._driver = AsyncDriver(handlers=handlers, tls=cluster.tls, sign=cluster.sign)
 
     async def receive(
         self,

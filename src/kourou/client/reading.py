@@ -151,7 +151,8 @@ class Reading:
         self.home = Home("consumer")
         self._ended = False
         self._announced = announce
-        self.presence = Presence(client_id(clock), clock, consumer=self._consumer_data())
+        self.started_at_ms = clock.now_ms()
+        self.presence = Presence(client_id(clock), clock, consumer=self.consumer_data())
 
     # ------------------------------------------------------------------------------------- for the caller
 
@@ -309,6 +310,10 @@ class Reading:
             for queue, lane in sorted(self._lanes.items())
             if (position := lane.position) is not None
         }
+
+    def lanes(self) -> list[Lane]:
+        """Every queue, by its broker's name for it, and how far we are in it."""
+        return [lane for _, lane in sorted(self._lanes.items())]
 
     def end(self) -> bool:
         """From now on nothing is read; whether there is anybody to take leave of."""
@@ -498,7 +503,8 @@ class Reading:
             raise ConfigError("this consumer is closed; make a new one")
         self.home.check()
 
-    def _consumer_data(self) -> ConsumerData:
+    def consumer_data(self) -> ConsumerData:
+        """What a heartbeat says of us."""
         subscription = self._subscription
         tags = sorted(subscription.tags)
         return ConsumerData(
