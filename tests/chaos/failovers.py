@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +41,8 @@ class Told:
     """What the senders were told, and when."""
 
     acknowledged: dict[str, float] = field(default_factory=dict)
+    newest: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=50))
+    """Of the last ones that were: when they were sent, and when acknowledged."""
     unknown: set[str] = field(default_factory=set)
     began: dict[str, float] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter)
@@ -85,6 +87,7 @@ class Sender(threading.Thread):
         told.longest_send = max(told.longest_send, now - began)
         if sent.status is kourou.SendStatus.SEND_OK:
             told.acknowledged[identity] = now
+            told.newest.append((began, now))
         else:  # stored, but not where it should be: whether it stays is open
             told.unknown.add(identity)
             told.failures[sent.status.name] += 1
@@ -99,20 +102,28 @@ class Outcome(NamedTuple):
     twice: int
     kinds: Counter[str]
 
+    @property
+    def kills(self) -> list[float]:
+        """Of `seconds`: a paused master's senders wait for their timeout first, a killed one's do not."""
+        return self.seconds[self.kinds["paused"] :]
+
     def percentile(self, share: float) -> float:
-        ordered = sorted(self.seconds)
+        """Of the kills."""
+        ordered = sorted(self.kills)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
     def report(self) -> str:
         told = self.told
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.kinds.items()))
+        twice = sum(count > 1 for count in told.handled.values())
         return (
-            f"{len(self.seconds)} fail-overs ({kinds}), seconds until the next acknowledgement: p50 "
-            f"{self.percentile(0.5):.2f}, p99 {self.percentile(0.99):.2f}, at most {max(self.seconds):.2f}; "
+            f"{len(self.seconds)} fail-overs ({kinds}), seconds from a kill to the next acknowledgement: p50 "
+            f"{self.percentile(0.5):.2f}, p99 {self.percentile(0.99):.2f}, at most {max(self.kills):.2f}; "
+            f"from any, at most {max(self.seconds):.2f}; "
             f"{len(told.began)} sent, {len(told.acknowledged)} acknowledged, {len(self.lost)} lost, "
             f"{self.twice} twice (sent again after no answer); longest send {told.longest_send:.2f} s; "
             f"not acknowledged: {dict(told.failures) or 'none'}; a consumer handled {len(told.handled)}, "
-            f"{len(self.unhandled)} never, {sum(count > 1 for count in told.handled.values())} twice, "
+            f"{len(self.unhandled)} never {self.unhandled[:3] or ''}, {twice} twice, "
             f"and waited {told.longest_pause:.2f} s at most"
         )
 
@@ -198,8 +209,8 @@ class Failovers:
     def _await_acknowledgement(self, began: float) -> float:
         deadline = began + STEADY_SECONDS_MAX
         while time.monotonic() < deadline:
-            for identity, at in list(self.told.acknowledged.items())[-50:]:
-                if self.told.began[identity] > began:
+            for sent_at, at in list(self.told.newest):
+                if sent_at > began:
                     return at - began
             time.sleep(0.01)
         raise AssertionError(f"nothing was acknowledged for {STEADY_SECONDS_MAX} s: {self._shown()}")
