@@ -19,7 +19,7 @@ from typing import Any, TypeVar, Unpack
 from kourou.client.consumer_settings import ConsumerOptions
 from kourou.client.payloads import taking_messages
 from kourou.client.push_consumer import AsyncPushConsumer
-from kourou.client.settings import checked_group, checked_topic
+from kourou.client.settings import checked_consumer_group, checked_topic
 from kourou.errors import ConfigError
 
 Handled = TypeVar("Handled", bound=Callable[..., object])
@@ -39,7 +39,7 @@ class App:
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self.name_server = name_server
-        self._group = None if group is None else checked_group(group)
+        self._group = None if group is None else checked_consumer_group(group)
         self._options = options
         self._handlers: list[tuple[str, str, Callable[[Any], object], dict[str, Any]]] = []
         self._consumers: list[AsyncPushConsumer] = []
@@ -67,7 +67,7 @@ class App:
         wanted = {"tags": tags if tag is None else tag, "sql": sql, "ordered": ordered}
 
         def add(handler: Handled) -> Handled:
-            self._handlers.append((checked_group(named), topic, taking_messages(handler), wanted))
+            self._handlers.append((checked_consumer_group(named), topic, taking_messages(handler), wanted))
             return handler
 
         return add

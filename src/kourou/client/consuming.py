@@ -40,7 +40,7 @@ from kourou.client.presence import client_id
 from kourou.client.rebalance import SOON_SECONDS, Rebalance
 from kourou.client.route_news import route_news
 from kourou.client.routes import LOOKUP_SECONDS, Route
-from kourou.client.settings import check_filter, checked_drain, checked_group, checked_topic
+from kourou.client.settings import check_filter, checked_consumer_group, checked_drain, checked_topic
 from kourou.client.steps import Operation
 from kourou.client.workers import Listener, Task, Workers
 from kourou.doors.chance import Chance
@@ -87,7 +87,7 @@ class Consuming:
     ) -> None:
         """A `polled` one has no handlers that could fail: nothing is handed back, nothing comes again.
         Without `auto_commit` the group's place is kept when `commit` says so, and only then."""
-        self.group = checked_group(with_namespace(settings.namespace, checked_group(group)))
+        self.group = checked_consumer_group(with_namespace(settings.namespace, checked_consumer_group(group)))
         self.settings = settings
         self.client_id = client_id(clock)
         self.started_at_ms = 0

@@ -132,7 +132,7 @@ class Reading:
     ) -> None:
         self.settings = cluster or ClusterSettings()
         self._namespace = self.settings.namespace
-        self.group = with_namespace(self._namespace, settings.checked_group(group))
+        self.group = with_namespace(self._namespace, settings.checked_consumer_group(group))
         self.topic = with_namespace(self._namespace, settings.checked_topic(topic))
         if sql is not None and tags != "*":
             raise ConfigError("tags and sql both say which messages are wanted; give one")

@@ -28,21 +28,30 @@ def name_server_addresses(given: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def checked_group(group: object) -> str:
-    """A group of consumers."""
-    return _checked_group(group, group_fault, DEFAULT_CONSUMER)
+    """A group of consumers, to look at or to do something about."""
+    return _named_group(group, group_fault)
+
+
+def checked_consumer_group(group: object) -> str:
+    """A group of consumers, to be a member of."""
+    return _not_everybody_s(checked_group(group), DEFAULT_CONSUMER)
 
 
 def checked_producer_group(group: object) -> str:
     """A group of producers; nothing is named after those, so that they may be longer."""
-    return _checked_group(group, producer_group_fault, DEFAULT_PRODUCER)
+    return _not_everybody_s(_named_group(group, producer_group_fault), DEFAULT_PRODUCER)
 
 
-def _checked_group(group: object, fault_of: Callable[[str], str | None], nobody_s: str) -> str:
+def _named_group(group: object, fault_of: Callable[[str], str | None]) -> str:
     if not isinstance(group, str):
         raise ConfigError(f"the group is {group!r}, but must be a name")
     if fault := fault_of(group):
         raise ConfigError(fault)
-    if group == nobody_s:
+    return group
+
+
+def _not_everybody_s(group: str, everybody_s: str) -> str:
+    if group == everybody_s:
         raise ConfigError(f"the group is '{group}', which is nobody's in particular; give it a name of yours")
     return group
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.client.settings import (
+    checked_consumer_group,
     checked_count,
     checked_group,
     checked_producer_group,
@@ -59,11 +60,12 @@ def test_seconds_are_more_than_none(seconds: object) -> None:
 def test_groups_are_named_as_in_the_original() -> None:
     """Whose retry topic has to be one is shorter; and nobody is a member of everybody's group."""
     assert checked_group("g" * 120)
+    assert checked_group("DEFAULT_CONSUMER")  # to look at: an Apache cluster has it
     assert checked_producer_group("g" * 255)
     for check, group in (
         (checked_group, "g" * 121),
         (checked_producer_group, "g" * 256),
-        (checked_group, "DEFAULT_CONSUMER"),
+        (checked_consumer_group, "DEFAULT_CONSUMER"),
         (checked_producer_group, "DEFAULT_PRODUCER"),
     ):
         with pytest.raises(ConfigError, match=r"longer than|nobody's in particular"):
