@@ -1,6 +1,7 @@
-"""A program that archives a topic for ever, to be killed: it, its workers, or the broker it reads from.
+"""A program that archives a topic for ever, to be killed: it, its executors, its workers, or the broker it
+reads from.
 
-    python -m tests.spark.archive_program NAME_SERVER LAKE TOPIC ROWS_A_BATCH
+    python -m tests.spark.archive_program MASTER NAME_SERVER LAKE TOPIC ROWS_A_BATCH
 
 Prints a line when it begins and one for every commit. When a run fails, as it does while the broker is away,
 it begins another one.
@@ -15,13 +16,13 @@ from kourou.errors import MQError
 from kourou.spark.pipelines.archive import archive
 from kourou.spark.pipelines.quiet import quiet_session, spark_errors
 from kourou.spark.pipelines.reach import Reach
+from tests.spark.shooting import SMALL
 
 
-def main(name_server: str, lake: str, topic: str, rows_a_batch: str) -> None:
+def main(master: str, name_server: str, lake: str, topic: str, rows_a_batch: str) -> None:
     cluster = Reach(name_server, {"maxOffsetsPerTrigger": rows_a_batch, "pullTimeoutMs": "3000"})
-    settings = {"spark.driver.memory": "512m", "spark.sql.streaming.pollingDelay": "10ms"}
     failures: tuple[type[Exception], ...] = (MQError, *spark_errors())
-    with quiet_session("archive-program", master="local[2,3]", settings=settings) as spark:
+    with quiet_session("archive-program", master=master, settings=SMALL) as spark:
         while True:
             print("begins", flush=True)
             try:

@@ -1,7 +1,7 @@
-"""A program that copies a topic into another one for ever, exactly once, to be killed: it, its workers, or
-the broker.
+"""A program that copies a topic into another one for ever, exactly once, to be killed: it, its executors,
+its workers, or the broker.
 
-    python -m tests.spark.sink_program NAME_SERVER FROM TO CHECKPOINT ROWS_A_BATCH
+    python -m tests.spark.sink_program MASTER NAME_SERVER FROM TO CHECKPOINT ROWS_A_BATCH
 
 Each row it writes says where it was read: queue and offset. Prints a line when it begins and one for every
 batch. When the query fails, as it does while the broker is away for long, it begins another one.
@@ -17,18 +17,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kourou.spark import session
+from tests.spark.shooting import SMALL
 
 
-def main(name_server: str, source: str, target: str, checkpoint: str, rows_a_batch: str) -> None:
-    spark = session(
-        "sink-program",
-        master="local[2,3]",
-        settings={
-            "spark.driver.memory": "512m",
-            "spark.log.level": "OFF",
-            "spark.sql.streaming.pollingDelay": "10ms",
-        },
-    )
+def main(master: str, name_server: str, source: str, target: str, checkpoint: str, rows_a_batch: str) -> None:
+    spark = session("sink-program", master=master, settings=SMALL)
     while True:
         print("begins", flush=True)
         query = copying(spark, name_server, source, target, checkpoint, rows_a_batch)
