@@ -142,8 +142,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def _compile_as_pip_does() -> None:
-    """A package that was installed has its bytecode; a source tree may not, nor be allowed to keep it. Without
-    it a start measures the compiler."""
+    """A package that was installed has its bytecode; a source tree may not, nor be allowed to keep it.
+    Without it a start measures the compiler."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     compileall.compile_dir(SOURCES, quiet=1)
 

@@ -1,7 +1,7 @@
 """What it takes to be there: memory of a name server and a broker at rest, a start, a restart after a kill.
 
-    idle      MiB resident of a name server and a broker, a while after the start: of ours as `kourou start` runs
-              them, in one process, and apart; of Apache's two JVMs
+    idle      MiB resident of a name server and a broker, a while after the start: of ours as `kourou start`
+              runs them, in one process, and apart; of Apache's two JVMs
     start     from starting the broker, its folder empty, to the first acknowledged send
     restart   the same after `kill -9` under load with 10,000,000 messages stored; both brokers over the same
               folder, one after the other, each killed by itself first

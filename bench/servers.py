@@ -50,6 +50,7 @@ def brokers(folder: Path, with_apache: bool, **settings: object) -> Iterator[lis
 def our_broker(folder: Path, **settings: object) -> Iterator[Server]:
     values: dict[str, Any] = {
         "mappedFileSizeCommitLog": SEGMENT_BYTES,
+        **PATIENT,
         "enablePropertyFilter": "true",
         **settings,
     }

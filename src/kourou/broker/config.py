@@ -17,6 +17,7 @@ from kourou.broker.switching_settings import SWITCHING_KEYS, SwitchingSettings
 from kourou.doors.configuration import Fixed, Key, Kind, Vocabulary, one_of, text, whole_number, yes_no
 from kourou.errors import ConfigError
 from kourou.protocol.bodies import PERM_READ, PERM_WRITE
+from kourou.protocol.codes import RequestCode
 from kourou.protocol.names import TOPIC_CHARACTERS_MAX, server_name_fault
 from kourou.remoting.access_settings import ACCESS_KEYS, AccessSettings
 from kourou.remoting.address import is_ip_address, is_loopback, is_unspecified, parse_address
@@ -27,6 +28,13 @@ from kourou.replication.config import ReplicationConfig
 from kourou.store.config import DELAY_LEVELS_MS, StoreConfig
 
 DELAY_LEVELS_MAX: Final = 1_024
+SENDS: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+)
+"""What `waitTimeMillsInSendQueue` is about."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +59,7 @@ class BrokerConfig(AccessSettings, MetricsSettings, ReplicationSettings, Switchi
     flush_thorough_interval_ms: int = 10_000
     sync_flush_timeout_ms: int = 5_000
     write_stall_ms: int = 1_000
+    send_wait_ms: int = 200
     message_bytes_max: int = 4 * 1024 * 1024
 
     permission: int = PERM_READ | PERM_WRITE
@@ -263,6 +272,7 @@ class BrokerConfig(AccessSettings, MetricsSettings, ReplicationSettings, Switchi
             tls=self.tls(),
             connections_max=self.connections_max,
             connections_per_peer_max=self.connections_per_peer_max,
+            patience_seconds=dict.fromkeys(SENDS, self.send_wait_ms / 1000),
         )
 
 
@@ -353,6 +363,7 @@ _KEYS: Final = (
     Key("flushCommitLogThoroughInterval", "flush_thorough_interval_ms", _MILLISECONDS),
     Key("syncFlushTimeout", "sync_flush_timeout_ms", _MILLISECONDS),
     Key("osPageCacheBusyTimeOutMills", "write_stall_ms", _MILLISECONDS),
+    Key("waitTimeMillsInSendQueue", "send_wait_ms", _MILLISECONDS),
     Key("maxMessageSize", "message_bytes_max", whole_number(1024, 15 * 1024 * 1024)),
     Key("brokerPermission", "permission", whole_number(0, 7), remote=True),
     Key("regionId", "region", _NAME),

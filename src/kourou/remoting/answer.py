@@ -216,6 +216,16 @@ def not_supported(request: Command) -> Command:
     return request.reply(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
 
 
+def too_late(request: Command, waited: float, allowed: float, waiting: int) -> Command:
+    """The reply to a request that was put off for too long; it begins as the original's does."""
+    remark = (
+        f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+        f"{waited * 1000:.0f}ms, size of queue: {waiting}; {allowed * 1000:.0f}ms are allowed; "
+        "try another broker, or this one with less at once"
+    )
+    return request.reply(code=ResponseCode.SYSTEM_BUSY, remark=remark)
+
+
 def is_foreseen(error: Exception) -> bool:
     """Whether a handler raised on purpose; anything else is a fault of ours and worth a traceback."""
     return isinstance(error, MQError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -92,6 +93,9 @@ class ServerConfig:
     write_buffer_pause_bytes: int = 1 * MIB  # above it the peer is not read from, until half is gone
     write_buffer_bytes_max: int = 8 * MIB  # above it for `write_stall_seconds`: closed
     write_stall_seconds: float = 30.0  # no progress for so long: closed, however little is buffered
+
+    patience_seconds: Mapping[int, float] = field(default_factory=dict)
+    """By code: a request that was put off for longer is refused, not served: its sender may ask another."""
 
     tls: TlsConfig | None = None
 

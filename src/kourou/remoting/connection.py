@@ -42,6 +42,7 @@ from kourou.remoting.answer import (
     not_supported,
     one_way,
     refusal,
+    too_late,
 )
 from kourou.remoting.switchboard import (
     BACKLOG,
@@ -72,7 +73,8 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         *("_alarm", "_backlog", "_board", "_is_writable", "_large_writes"),
-        *("_on_close", "_out", "_out_bytes", "_paused", "_pending", "_reader", "_reads_at_call"),
+        *("_on_close", "_out", "_out_bytes", "_paused", "_pending", "_put_off_at", "_reader"),
+        "_reads_at_call",
         *("_transport", "_why", "backlog_bytes", "bytes_out", "facts", "frames", "gathered_bytes"),
         *("in_flight_bytes", "in_flight_requests", "is_gathered", "is_open"),
         *("local_host", "local_port", "packed_peer", "parked_bytes", "parked_requests", "partial_bytes"),
@@ -83,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self._board = board
         self._reader = FrameReader()
         self._backlog: list[Frame] = []
+        self._put_off_at = 0.0
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
         self._large_writes: list[tuple[int, int]] = []  # where in all bytes out they begin and end
@@ -346,6 +349,8 @@ class Connection(asyncio.BufferedProtocol):
         """A few hundred bytes of pull requests may ask for megabytes: first see some of them go."""
         if self._why:
             return
+        if not self._backlog:
+            self._put_off_at = self._board.clock.monotonic()
         self._backlog += frames
         self.backlog_bytes += sum(
             len(each.header) + len(each.body) + REQUEST_OVERHEAD_BYTES for each in frames
@@ -357,14 +362,36 @@ class Connection(asyncio.BufferedProtocol):
         """Go on with what was put off, as far as there is room now."""
         if self._backlog and self._is_writable and self.is_open and not self._why:
             backlog, self._backlog = self._backlog, []
+            since = self._put_off_at
             self.backlog_bytes = 0
             self.weigh()
             try:
-                self._handle(backlog)
+                if backlog := self._without_stale(backlog, self._board.clock.monotonic() - since):
+                    self._handle(backlog)
             except ProtocolError as error:
                 self._hang_up_on(error, b" ")
+            self._put_off_at = since  # whatever is left of it has waited since then
         if not self._backlog:
             self.resume(BACKLOG)
+
+    def _without_stale(self, frames: list[Frame], waited: float) -> list[Frame]:
+        """Refuse what was put off for longer than its sender is to wait; returns the rest."""
+        board = self._board
+        patience = board.limits.patience_seconds
+        if not patience or waited <= min(patience.values()):
+            return frames
+        kept = []
+        for frame in frames:
+            command = decode(frame)
+            allowed = patience.get(command.code, waited)
+            if waited <= allowed or command.flag & FLAG_REPLY:
+                kept.append(frame)
+                continue
+            board.requests += 1
+            board.complaints.warn("stale", f"requests such as {command!r} wait {waited * 1000:.0f} ms")
+            if not command.flag & FLAG_ONE_WAY:
+                self.send_frame(too_late(command, waited, allowed, len(frames)).encode())
+        return kept
 
     def _failed(self, request: Command, answer: Answer, error: Exception) -> None:
         if not is_foreseen(error):

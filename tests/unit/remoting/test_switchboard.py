@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.protocol.command import Command
+from kourou.protocol.codes import ResponseCode
+from kourou.protocol.command import FLAG_ONE_WAY, Command
 from kourou.remoting.answer import Answer
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.server import Connection
@@ -12,6 +13,7 @@ from tests.unit.remoting.simulated_world import ECHO, PARK, Peer, World, ask, on
 BOUND = 1_000_000
 TICK_BYTES = BOUND // TICK_SHARE
 REPLY_BYTES = 50_000
+CODES = {"echo": ECHO, "park": PARK}
 
 
 class Pulled(World):
@@ -22,9 +24,11 @@ class Pulled(World):
         self.handled: list[Connection] = []
         self.most_unread = 0
 
-    async def serve_much(self, write_buffer_pause_bytes: int = BOUND) -> None:
+    async def serve_much(self, write_buffer_pause_bytes: int = BOUND, **patience: float) -> None:
         config = ServerConfig(
-            total_in_flight_bytes_max=BOUND, write_buffer_pause_bytes=write_buffer_pause_bytes
+            total_in_flight_bytes_max=BOUND,
+            write_buffer_pause_bytes=write_buffer_pause_bytes,
+            patience_seconds={CODES[name]: seconds for name, seconds in patience.items()},
         )
         await self.serve({ECHO: self._give_much, PARK: self.handlers[PARK]}, config)
 
@@ -202,6 +206,55 @@ async def test_the_requests_put_off_count_until_they_are_taken_up() -> None:
     assert len(peer.replies) == 10
     await world.pass_time(1)
     assert world.server.counters.unread_bytes == 0
+
+
+@on_a_loop
+async def test_what_was_put_off_for_too_long_is_refused_and_the_rest_is_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = Pulled()
+    await world.serve_much(write_buffer_pause_bytes=60_000, park=0.2)
+    [peer] = await world.peers(1, reading=False)
+    one_way = ask(PARK, 12)
+    one_way.flag = FLAG_ONE_WAY
+    await peer.send(*(ask(ECHO, number) for number in range(6)), ask(PARK, 10), ask(PARK, 11), one_way)
+    await world.pass_time(0.5)
+    peer.transport.resume_reading()
+    await turns(300)
+    assert [reply.opaque for reply in peer.replies if reply.code == 0] == list(range(6))
+    refused = {reply.opaque: reply for reply in peer.replies if reply.code}
+    assert refused.keys() == {10, 11}
+    assert refused[10].code == ResponseCode.SYSTEM_BUSY
+    assert refused[10].remark == (
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 500ms, "
+        "size of queue: 7; 200ms are allowed; try another broker, or this one with less at once"
+    )
+    assert "wait 500 ms" in caplog.text
+    assert not world.kept
+    await peer.send(ask(PARK, 13))
+    assert len(world.kept) == 1  # its turn came at once
+    [accepted] = world.accepted
+    assert not accepted.is_held_back
+
+
+@on_a_loop
+async def test_what_is_left_of_a_backlog_has_waited_since_it_was_put_off() -> None:
+    world = Pulled()
+    await world.serve_much(write_buffer_pause_bytes=60_000, echo=0.2)
+    [peer] = await world.peers(1, reading=False)
+    await peer.send(*(ask(ECHO, number) for number in range(10)))
+    for _ in range(3):
+        await world.pass_time(0.15)
+        peer.transport.resume_reading()
+        await turns(2)
+        peer.transport.pause_reading()
+    peer.transport.resume_reading()
+    await turns(300)
+    codes = [reply.code for reply in sorted(peer.replies, key=lambda reply: reply.opaque)]
+    assert len(codes) == 10
+    assert codes == sorted(codes)
+    assert codes[0] == 0
+    assert codes[-1] == ResponseCode.SYSTEM_BUSY
 
 
 @on_a_loop
