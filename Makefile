@@ -69,12 +69,13 @@ bench: $(STAMP) ## measure, and compare with an Apache broker where Java and Mav
 
 chaos: $(STAMP) ## IMAGES of power cuts, KILLS of a broker, FLIPS of bits, MEMBERS that come and go, FAILOVERS of masters, ELECTIONS simulated, a crowd of thousands, faults put in on purpose, MINUTES of soaking
 	@IMAGES=$(IMAGES) KILLS=$(KILLS) FLIPS=$(FLIPS) ENDINGS=20 MEMBERS=$(MEMBERS) PAIRS=$(PAIRS) MINUTES=$(MINUTES) \
-		FAILOVERS=$(FAILOVERS) ELECTIONS=$(ELECTIONS) CROWD=1 \
-		$(BIN)/python -m pytest tests/chaos tests/sim/test_replica_set.py tests/spark/test_pipeline_kills.py tests/spark/test_sink_kills.py tests/spark/test_sink_failover.py tests/spark/test_standalone_cluster.py tests/soak -m "not interop" --timeout 0 -s $(ARGS)
+		FAILOVERS=$(FAILOVERS) ELECTIONS=$(ELECTIONS) ORDERS=long CROWD=1 \
+		$(BIN)/python -m pytest tests/chaos tests/sim/test_replica_set.py tests/sim/test_every_order.py tests/spark/test_pipeline_kills.py tests/spark/test_sink_kills.py tests/spark/test_sink_failover.py tests/spark/test_standalone_cluster.py tests/soak -m "not interop" --timeout 0 -s $(ARGS)
 
 sim: $(STAMP) ## real brokers and clients in a simulated world, SEEDS of them, or one again: SEED=k; MUTATIONS=1 tests the test
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) $(if $(MUTATIONS),--mutations) $(ARGS)
 	$(if $(SEED)$(MUTATIONS),,@$(BIN)/python -m tests.sim.elected_brokers --seeds $(SEEDS))
+	$(if $(SEED),,@$(BIN)/python -m tests.sim.every_order $(if $(MUTATIONS),--mutations,--long))
 	$(if $(SEED),,@$(BIN)/python -m tests.sim.replica_set --seeds $(if $(MUTATIONS),500,$(ELECTIONS)) $(if $(MUTATIONS),--mutations))
 
 fuzz: $(STAMP) ## look for inputs that break a promise: SECONDS of coverage-guided fuzzing of each of TARGETS (every parser and server), then every property test with 2,000 new examples

@@ -3,6 +3,7 @@
     kill the slave      and start it again
     pause the slave     SIGSTOP, SIGCONT
     cut the link        connections break, or stay and nothing goes through, in one direction or both
+    flapping link       broken and whole again, several times a second
     slow link           less than is written
     sync error          of the slave's disk (a failpoint): it stops, and is started again
                         sync error of the master: the same of the master's
@@ -62,7 +63,16 @@ DISK_KINDS = ("full disk of the slave", "full disk of the master", "sync error o
 DISK_BYTES = 256 << 20
 FULL_SECONDS = 1.0
 
-KINDS = ("kill the slave", "pause the slave", "cut", "silent link", "one-way link", "slow link", "sync error")
+KINDS = (
+    "kill the slave",
+    "pause the slave",
+    "cut",
+    "silent link",
+    "one-way link",
+    "flapping link",
+    "slow link",
+    "sync error",
+)
 
 
 class Sender(threading.Thread):
@@ -274,7 +284,13 @@ class Pair:
         assert serving.is_running, f"SEED={self._seed}: it ended: {serving.log[-800:]}"
 
     def _bad_link(self, kind: str) -> None:
-        if kind == "cut":
+        if kind == "flapping link":
+            for _ in range(self._chance.randrange(3, 8)):
+                self._proxy.cut()
+                time.sleep(self._chance.uniform(0.02, 0.2))
+                self._proxy.heal()
+                time.sleep(self._chance.uniform(0.02, 0.3))
+        elif kind == "cut":
             self._proxy.cut()
         elif kind == "silent link":
             self._proxy.silence()
