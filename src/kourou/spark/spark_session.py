@@ -96,10 +96,14 @@ def _runs_here(where: str) -> bool:
 
 
 def prepare_environment() -> None:
-    """JAVA_HOME and the Python of Spark's workers, for every Spark this process starts."""
+    """JAVA_HOME and the Python of Spark's workers, for every Spark this process starts.
+
+    For a source that Spark found by itself it takes the driver's Python, also on executors: so whoever names
+    one for the workers has it for both.
+    """
     os.environ["JAVA_HOME"] = find_java_home(os.environ)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    workers = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", workers)
 
 
 def _is_submitted() -> bool:

@@ -79,6 +79,7 @@ def test_what_was_said_wins(told: dict[str, str], monkeypatch: pytest.MonkeyPatc
         "yarn",
     )
     assert os.environ["PYSPARK_PYTHON"] == "./environment/bin/python"
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == "./environment/bin/python", "executors take this one, too"
 
 
 def test_java_logs_as_we_have_it_unless_there_is_a_configuration(
