@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from kourou.client.assignment import (
 )
 from kourou.protocol.bodies import MessageQueue
 from tests.interop import apache, ours
+from tests.interop.groups_of_both import make_topic, warm_up
 from tests.interop.java_member import java_member
 from tests.interop.ours import wait_until
 
@@ -43,42 +43,6 @@ def cluster(kind: str, version: str, folder: Path) -> Iterator[str]:
             apache.broker(version, folder, names.address),
         ):
             yield names.address
-
-
-def make_topic(name_server: str, topic: str, queues: int) -> None:
-    from kourou.client import operations
-    from kourou.client.drive import BlockingDriver
-    from kourou.client.name_servers import NameServers
-    from kourou.doors.chance import Chance
-    from kourou.doors.clock import RealClock
-
-    driver = BlockingDriver()
-    names = NameServers((name_server,), Chance(), RealClock())
-    for master in driver.run(operations.masters(names)):
-        driver.run(operations.create_topic(master.address, operations.TopicSettings(topic, queues, queues)))
-    driver.close()
-
-
-def warm_up(
-    producer: kourou.Producer, topic: str, queues: int, counts: Callable[[], tuple[int, int]]
-) -> None:
-    """Send one message to each queue, again and again, until each of them comes once: all have rebalanced.
-
-    A member hears from its broker that others came; one that has not heard yet still reads their queues.
-    """
-    for _ in range(40):
-        wanted = sum(counts()) + queues
-        for queue in producer.queues(topic):
-            producer.send(kourou.Message(topic, b"warm up"), queue=queue)
-        wait_until(partial(_reaches, counts, wanted), 30, "the warm-up came")
-        time.sleep(0.5)
-        if sum(counts()) == wanted:
-            return
-    raise AssertionError("the members of the group do not agree on their queues")
-
-
-def _reaches(counts: Callable[[], tuple[int, int]], wanted: int) -> bool:
-    return sum(counts()) >= wanted
 
 
 STRATEGIES = {"average": assign_evenly, "circle": assign_in_turn, "hash": assign_by_hash}
