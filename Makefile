@@ -5,6 +5,8 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# Tests start hundreds of processes: without bytecode each would compile every source anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The first Python that is new enough and can make virtual environments; `make PYTHON=/path/to/python …` overrides.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
