@@ -29,7 +29,7 @@ CAUGHT = {
     "ack_before_flush": 3,
     "no_folder_sync": 2,
     "rename_without_sync": 0,
-    "sync_again_after_error": 39,
+    "sync_again_after_error": 78,
 }
 """Faults of our own, and a seed that shows each; `make sim MUTATIONS=1` tries all there are."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from kourou.errors import MissingExtra
@@ -86,7 +86,7 @@ def _logging(environment: Mapping[str, str]) -> dict[str, str]:
     """Our own way to log, unless somebody has a configuration of Spark; its extraJavaOptions win over it."""
     if "SPARK_CONF_DIR" in environment or "SPARK_HOME" in environment:
         return {}
-    properties = Path(__file__).with_name("log4j2.properties").as_uri()
+    properties = PurePath(__file__).with_name("log4j2.properties").as_uri()
     return {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={properties}"}
 
 
