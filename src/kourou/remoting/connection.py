@@ -388,9 +388,11 @@ class Connection(asyncio.BufferedProtocol):
                 kept.append(frame)
                 continue
             board.requests += 1
-            board.complaints.warn("stale", f"requests such as {command!r} wait {waited * 1000:.0f} ms")
             if not command.flag & FLAG_ONE_WAY:
                 self.send_frame(too_late(command, waited, allowed, len(frames)).encode())
+        if len(kept) < len(frames):
+            refused = f"{len(frames) - len(kept)} requests from {self.peer}"
+            board.complaints.warn("stale", f"refused {refused} that had to wait {waited * 1000:.0f} ms")
         return kept
 
     def _failed(self, request: Command, answer: Answer, error: Exception) -> None:

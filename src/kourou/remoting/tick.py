@@ -8,8 +8,7 @@ answered meanwhile goes out with one write per connection. At 64 connections wit
 each this about doubles the rate.
 
 What no answer waits for comes last: while this side shows a new message to its readers, the other side has
-its answer, and asks for the next. So a producer that waits for each answer gets a quarter more of them;
-bench: send 1x1.
+its answer, and asks for the next; bench: send 1x1.
 """
 
 from __future__ import annotations

@@ -229,6 +229,7 @@ async def test_what_was_put_off_for_too_long_is_refused_and_the_rest_is_served(
         "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 500ms, "
         "size of queue: 7; 200ms are allowed; try another broker, or this one with less at once"
     )
+    assert "refused 3 requests" in caplog.text
     assert "wait 500 ms" in caplog.text
     assert not world.kept
     await peer.send(ask(PARK, 13))
