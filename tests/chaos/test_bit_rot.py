@@ -19,7 +19,7 @@ WORTH_PROCESSES = 500
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + FLIPS)
+@pytest.mark.timeout(600 + FLIPS)
 def test_rot_is_told_nothing_is_served_wrong_and_no_neighbour_is_lost() -> None:
     begin = time.monotonic()
     total: Counter[str] = judged(FLIPS, SEED) if FLIPS >= WORTH_PROCESSES else judged_from(SEED, FLIPS)

@@ -130,7 +130,7 @@ def cluster(folder: Path) -> Iterator[tuple[str, Brokers]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180 + 3 * SECONDS)
+@pytest.mark.timeout(600 + 3 * SECONDS)
 def test_consumers_come_and_go_while_brokers_restart_and_nothing_is_lost_or_orphaned(tmp_path: Path) -> None:
     seed = int(os.environ.get("SEED", time.time_ns() % 100_000))
     chance = random.Random(seed)

@@ -36,7 +36,7 @@ os.fdatasync = sync
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("times", [1, 1_000_000], ids=["once", "for ever"])
 def test_a_failed_sync_is_the_end_of_all_acknowledging(tmp_path: Path, times: int) -> None:
     (tmp_path / "broker.conf").write_text("flushDiskType=SYNC_FLUSH\nlistenPort=0\n")

@@ -33,7 +33,7 @@ def test_a_day_comes_past_every_failpoint() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 * ENDINGS_A_PLACE)
+@pytest.mark.timeout(600 * ENDINGS_A_PLACE)
 @pytest.mark.parametrize("is_power_cut", [False, True], ids=["kill", "power cut"])
 def test_what_was_promised_holds_wherever_it_ends(is_power_cut: bool) -> None:
     chance = Chance(7)
@@ -58,7 +58,7 @@ def test_what_was_promised_holds_wherever_it_ends(is_power_cut: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 def test_an_error_at_any_place_of_the_disk_breaks_no_promise(number: int) -> None:
     places = [f"before-{place}" for place in failpoints.AT_THE_DISK]

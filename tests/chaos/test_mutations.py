@@ -8,7 +8,7 @@ from tests.chaos.mutations import MUTATIONS, outcome_of
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_fault_in_the_broker_is_caught(name: str) -> None:
     outcome = outcome_of(name)

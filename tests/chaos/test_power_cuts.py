@@ -20,7 +20,7 @@ KEPT_AN_IMAGE = 10
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + IMAGES)
+@pytest.mark.timeout(600 + IMAGES)
 def test_no_power_cut_takes_what_was_acknowledged_shown_or_saved() -> None:
     begin = time.monotonic()
     if IMAGES >= WORTH_PROCESSES:

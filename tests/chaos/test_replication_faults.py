@@ -17,7 +17,7 @@ FAULTS = int(os.environ.get("PAIRS", "0"))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180 + 10 * FAULTS)
+@pytest.mark.timeout(600 + 10 * FAULTS)
 def test_nothing_acknowledged_by_a_sync_master_is_lost() -> None:
     seed = int(os.environ.get("SEED", time.time_ns() % 100_000))
     kinds = (*KINDS, "switch") if FAULTS else ("kill the slave", "switch", "one-way link", "sync error")

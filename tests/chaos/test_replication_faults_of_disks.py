@@ -19,7 +19,7 @@ KINDS = DISK_KINDS if PAIRS else DISK_KINDS[:2]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 + 30 * ROUNDS)
+@pytest.mark.timeout(600 + 30 * ROUNDS)
 def test_one_faulty_disk_loses_nothing_that_was_acknowledged() -> None:
     seed = int(os.environ.get("SEED", time.time_ns() % 100_000))
     kinds = KINDS * ROUNDS

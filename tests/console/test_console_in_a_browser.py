@@ -18,7 +18,7 @@ from tests.console.accessibility import FAULTS, VIOLATIONS
 from tests.console.browser import DESKTOP, PHONE, keep, running_browser
 from tests.console.cluster import PASSWORD, Running, fill, first_login, running_console
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 expect.set_options(timeout=10_000)
 

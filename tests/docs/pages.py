@@ -32,8 +32,8 @@ from kourou.doors.processes import free_port
 ROOT = Path(__file__).parents[2]
 SHELL_LANGUAGES = {"console", "bash", "sh", "shell"}
 USUAL_PORTS = ("9876", "10911", "10909", "8080", "5557", "5558", "9877")
-COMMAND_SECONDS_MAX = 60
-READY_SECONDS_MAX = 20
+COMMAND_SECONDS_MAX = 240
+READY_SECONDS_MAX = 60
 
 
 def all_pages() -> list[Path]:

@@ -14,7 +14,7 @@ from tests.docs.pages import ROOT
 pytestmark = pytest.mark.docs
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_demo_tells_its_story_and_leaves_its_files(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     demo = subprocess.run(

@@ -17,7 +17,7 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", PAGES)
 def test_what_a_page_tells_the_reader_to_run_runs(name: str, tmp_path: Path) -> None:
     with Reader(tmp_path) as reader:

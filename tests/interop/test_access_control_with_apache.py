@@ -15,7 +15,7 @@ from tests.guarded_cluster import ADMIN, READER, SHOP, Guarded, guarded_cluster
 from tests.interop import apache
 from tests.interop.round_trip import check_each_once
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 
 def _signed(account: Credentials) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from tests.interop.test_store_folders import (
 )
 from tests.kourou_process import kourou
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 LOG = f"commitlog/{0:020d}"
 

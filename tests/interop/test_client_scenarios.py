@@ -23,7 +23,7 @@ from kourou.protocol.java_hash import java_hash
 from tests.interop import apache, ours
 from tests.interop.ours import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 SECONDS = 40.0
 SETTINGS: dict[str, Any] = {

@@ -11,7 +11,7 @@ from tests.interop import apache, ours
 from tests.interop.round_trip import PER_WAY, java_consume, java_round_trip, java_send
 from tests.remoting.certificates import Authority
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 def test_a_java_client_sends_in_every_way_and_receives_each_message_once(

@@ -19,7 +19,7 @@ from tests.interop.test_replication import our_broker, until_following, until_sa
 from tests.kourou_process import kourou as run_kourou
 from tests.machine_clusters import machine_cluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 TOPIC = "followed"
 FOLLOWS_SECONDS_MAX = 35.0

@@ -17,7 +17,7 @@ from tests.interop.java_member import java_member, java_producer
 from tests.interop.ours import wait_until
 from tests.interop.round_trip import java_round_trip
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 def test_an_apache_broker_registers_with_our_name_server(version: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.interop.java_member import java_transaction_member
 from tests.interop.ours import wait_until
 from tests.interop.test_our_producers_with_apache import bodies, cluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 QUICKLY: dict[str, Any] = {"transactionCheckInterval": 1000, "transactionTimeOut": 1000}
 TOPIC, GROUP = "Mixed", "mixed-transactions"

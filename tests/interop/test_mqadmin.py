@@ -14,7 +14,7 @@ import pytest
 from tests.interop import apache, ours
 from tests.interop.round_trip import java_consume, java_send
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 VERBS = [
     "updateTopic -c DefaultCluster -t AdminTopic -r 8 -w 6",

@@ -12,7 +12,7 @@ import kourou
 from tests.interop import apache
 from tests.interop.round_trip import PER_WAY, check_each_once, java_consume, java_send
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 LONG_BODY = b"x" * 10_000  # beyond the limit from which our producer compresses
 

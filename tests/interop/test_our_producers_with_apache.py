@@ -17,7 +17,7 @@ from tests.interop import apache
 from tests.interop.round_trip import java_consume
 from tests.system.client_forms import Form, forms
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(params=["blocking", "async"])

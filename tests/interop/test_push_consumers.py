@@ -28,7 +28,7 @@ from tests.interop.groups_of_both import make_topic, warm_up
 from tests.interop.java_member import java_member
 from tests.interop.ours import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 @contextmanager

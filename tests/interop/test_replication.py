@@ -13,7 +13,7 @@ import kourou
 from tests.interop import apache, ours
 from tests.interop.round_trip import java_consume
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 SEGMENT_BYTES = 1024 * 1024
 NAME = "pair"

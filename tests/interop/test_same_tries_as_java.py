@@ -14,7 +14,7 @@ from kourou.protocol.codes import ResponseCode
 from tests.interop import apache
 from tests.interop.scripted_cluster import BROKERS, QUEUES, Try, scripted_cluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 TOPIC = "Scripted"
 TIMEOUT_MS = 3000

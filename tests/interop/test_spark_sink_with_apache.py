@@ -23,7 +23,7 @@ from kourou.spark.staging import Committer, Stager, Transaction
 from tests.interop import apache
 from tests.interop.ours import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 TOPIC = "SparkWrites"
 COUNT = 3_000

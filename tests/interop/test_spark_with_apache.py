@@ -21,7 +21,7 @@ from kourou.spark.stream import TopicStreamReader
 from tests.interop import apache
 from tests.interop.ours import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 TOPIC = "SparkReads"
 QUEUES = 4

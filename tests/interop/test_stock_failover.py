@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(600)
 def test_a_stock_producer_follows_within_its_own_period(tmp_path: Path) -> None:
     with (
         machine_cluster(tmp_path / "c", "3n-auto") as machine,

@@ -16,7 +16,7 @@ from kourou.protocol.record import Record, decode_all
 from tests.interop import apache, ours
 from tests.interop.round_trip import PER_WAY, check_each_once, java_consume, java_send
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 TOPIC = "Moved"
 QUEUES = 4  # what a Java producer asks for when a topic is made for it

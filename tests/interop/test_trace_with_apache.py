@@ -11,7 +11,7 @@ import kourou
 from tests.interop import apache, ours
 from tests.interop.ours import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("kind", ["ours", "apache"])

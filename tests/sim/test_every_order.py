@@ -18,7 +18,7 @@ SOON = ("acknowledged_by_one", "half_is_enough", "lease_for_ever", "not_in_sync_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0 if IS_LONG else 300)
+@pytest.mark.timeout(0 if IS_LONG else 900)
 @pytest.mark.parametrize("bounds", SEARCHES, ids=lambda bounds: bounds.name.replace(" ", "-"))
 def test_no_order_of_events_breaks_a_promise(bounds: Bounds) -> None:
     found = searched(bounds)
@@ -29,7 +29,7 @@ def test_no_order_of_events_breaks_a_promise(bounds: Bounds) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0 if IS_LONG else 300)
+@pytest.mark.timeout(0 if IS_LONG else 900)
 @pytest.mark.parametrize("mutation", CAUGHT if IS_LONG else SOON)
 def test_a_fault_in_the_election_is_found(mutation: str) -> None:
     assert searched_with(mutation).fault

@@ -56,7 +56,7 @@ def test_no_seed_shows_a_broken_promise() -> None:
     assert f"{SEEDS} seeds from 0: 0 failed" in done.stdout
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_the_same_seed_gives_the_same_history() -> None:
     """Also in another process, after other seeds: nothing but the integer decides."""
     alone = simulation("--seed", "3")

@@ -28,7 +28,7 @@ from kourou.spark.schema import spark_schema
 from kourou.spark.source import RocketMQDataSource
 from kourou.spark.stream import TopicStreamReader
 
-TIMEOUT_SECONDS = 240
+TIMEOUT_SECONDS = 900
 """For a test with everything it needs: on a busy machine Spark alone takes a minute to start."""
 
 _numbers = itertools.count(1)

@@ -11,7 +11,7 @@ import kourou
 from examples import clickstream_sessions, fraud_alerts, order_payments
 from kourou.local.published import make_topic
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_clicks_become_sessions_and_what_is_too_late_is_dropped(

@@ -17,7 +17,7 @@ from kourou.spark.pipelines.lake import Lake
 from kourou.spark.pipelines.lake_frames import read_lake
 from kourou.spark.pipelines.reach import Reach
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 Fill = Callable[..., None]
 NewTopic = Callable[..., str]

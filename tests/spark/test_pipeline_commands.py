@@ -17,7 +17,7 @@ from kourou.cli.main import run
 from kourou.cli.pipeline import pipeline
 from kourou.spark.pipelines import quiet
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 Fill = Callable[..., None]
 NewTopic = Callable[..., str]

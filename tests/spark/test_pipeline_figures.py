@@ -18,7 +18,7 @@ from kourou.spark.pipelines.latency import latency
 from kourou.spark.pipelines.report import as_html
 from kourou.spark.pipelines.stats import shares, stats, stream_stats
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 Fill = Callable[..., None]
 NewTopic = Callable[..., str]

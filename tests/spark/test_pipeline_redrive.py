@@ -16,7 +16,7 @@ from kourou.local.published import make_topic
 from kourou.spark.pipelines.reach import Reach
 from kourou.spark.pipelines.redrive import MARK, AuditTable, redrive
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 LETTERS = 30
 

@@ -21,7 +21,7 @@ from kourou.spark.pipelines.message_digest import given, message_digest
 from kourou.spark.pipelines.queue_writer import Disturbed, QueueMessage, QueueWriter
 from kourou.spark.pipelines.restore import QueueJob, messages_of, paired, restore, restore_queue
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 NewTopic = Callable[..., str]
 

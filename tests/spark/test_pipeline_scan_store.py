@@ -16,7 +16,7 @@ from kourou.spark.pipelines.lake_frames import read_lake
 from kourou.spark.pipelines.restore import restore
 from kourou.spark.pipelines.scan_store import scan_store
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 MESSAGES = 60
 

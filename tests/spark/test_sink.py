@@ -17,7 +17,7 @@ from kourou.client.queue_choice import by_key
 from kourou.protocol.bodies import MessageQueue
 from tests.interop.ours import wait_until
 
-pytestmark = pytest.mark.timeout(300)  # on a busy machine Spark takes its time to start a worker
+pytestmark = pytest.mark.timeout(600)  # on a busy machine Spark takes its time to start a worker
 
 Write = Callable[..., None]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from collections import Counter
@@ -38,9 +39,16 @@ def test_rows_staged_and_committed_across_two_fail_overs_are_there_once(
 ) -> None:
     monkeypatch.setattr("kourou.spark.staging.CHUNK_BYTES", 8_192)  # so that some are always on their way
     make_topic(address_of(three, master(three)), TOPIC, 2)
-    cluster = Cluster(ClusterAccess(name_server=three.name_servers))
-    transaction = Transaction("failing-over", 0)
     bodies = pa.array([b"%d" % number for number in range(ROWS)], pa.binary())
+    with contextlib.closing(Cluster(ClusterAccess(name_server=three.name_servers))) as cluster:
+        write_over_fail_overs(three, cluster, bodies)
+    written = Counter(message.body for message in Published(three.name_servers).messages(TOPIC))
+    assert written == Counter(bodies.to_pylist())
+
+
+def write_over_fail_overs(three: MachineCluster, cluster: Cluster, bodies: pa.Array) -> None:
+    """One transaction: the first master is killed while it is staged, the second before it is committed."""
+    transaction = Transaction("failing-over", 0)
     stager = Stager(cluster, transaction, "0.0", patience_seconds=PATIENCE_SECONDS)
     rows = Rows(topic=TOPIC, identity="0.0", now_ms=1)
     for start in range(0, ROWS, 100):
@@ -54,9 +62,6 @@ def test_rows_staged_and_committed_across_two_fail_overs_are_there_once(
     kill_the_master(three)
     assert Committer(cluster, transaction, PATIENCE_SECONDS).commit([part]) == ROWS
     Committer(cluster, transaction, PATIENCE_SECONDS).commit([part])
-    written = Counter(message.body for message in Published(three.name_servers).messages(TOPIC))
-    cluster.close()
-    assert written == Counter(bodies.to_pylist())
 
 
 def kill_the_master(machine: MachineCluster) -> str:

@@ -17,7 +17,7 @@ from kourou.protocol import record
 from kourou.spark.columns import Choice
 from kourou.spark.store_scan import SCHEMA, log_folder, log_pieces, put_together, scanned
 
-pytestmark = pytest.mark.timeout(300)  # on a busy machine Spark takes its time to start a worker
+pytestmark = pytest.mark.timeout(600)  # on a busy machine Spark takes its time to start a worker
 
 Change = Callable[[bytearray, list[int]], None]
 

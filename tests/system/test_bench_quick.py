@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
     generator.compiler() is None,
     reason="THE BENCHMARK WAS NOT TRIED: its load generator needs a C compiler (cc, gcc or clang) on PATH",
 )
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_quick_benchmark_measures_every_case(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench", "--quick", "--json", str(tmp_path / "figures.json")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=230)

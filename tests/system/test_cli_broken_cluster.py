@@ -16,7 +16,7 @@ from kourou.cli import exit_codes
 from kourou.cli.main import run
 from tests.interop import ours
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

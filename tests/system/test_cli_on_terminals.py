@@ -17,7 +17,7 @@ import pytest
 import kourou
 from tests.kourou_process import PROGRAM
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 LONG = "a-rather-long-name-of-a-topic-of-orders-and-payments"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")

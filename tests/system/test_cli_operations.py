@@ -19,7 +19,7 @@ import kourou
 from kourou.broker.handlers import figures
 from kourou.cli.main import run
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

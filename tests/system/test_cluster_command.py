@@ -41,7 +41,7 @@ def cluster(folder: Path, layout: str, *options: str) -> Iterator[Cluster]:
         kourou("cluster", "down", "--data", "c", folder=folder)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(600)
 def test_two_masters_come_up_one_is_killed_and_sending_goes_on(tmp_path: Path) -> None:
     with cluster(tmp_path, "2m") as running:
         servers = running.status()

@@ -63,7 +63,7 @@ class LongPoll(threading.Thread):
                     offset = found[-1].queue_offset + 1
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_a_broker_under_load_drains_within_five_seconds(tmp_path: Path, flush: str) -> None:
     with serving_name_server(tmp_path) as names:

@@ -192,7 +192,7 @@ def test_an_unknown_broker_is_told_with_those_there_are(pair: MachineCluster) ->
     assert "no broker 'broker-z'; known: broker-a, broker-b" in done.stderr
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_broker_is_drained_and_stopped_while_messages_flow(pair: MachineCluster) -> None:
     make_topic(pair, "flowing")
     with Traffic(pair.name_servers, "flowing") as traffic:

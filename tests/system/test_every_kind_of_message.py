@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 25.0
 WAIT_SECONDS = 4.0
 EXPECTED = {b"a delay level", b"a named time", b"a half message", b"a retry"}
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 class World:

@@ -39,7 +39,7 @@ TESTS_MIN = 500
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(native is None, reason="the twins are what all other tests use already")
 def test_the_twins_in_python_pass_the_tests_of_the_native_loops() -> None:
     found = [

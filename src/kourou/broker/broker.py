@@ -97,7 +97,6 @@ from kourou.broker.handlers.staging import (
     StagedStateHandler,
     StageHandler,
 )
-from kourou.broker.handlers.sure_reads import SureRuns, sure_reads
 from kourou.broker.handlers.switching import (
     ReplicaSetHandler,
     ReplicaSetStateHandler,
@@ -106,6 +105,7 @@ from kourou.broker.handlers.switching import (
 )
 from kourou.broker.handlers.topics import CreateTopicHandler
 from kourou.broker.handlers.transactions import EndTransactionHandler, ResumeCheckHandler
+from kourou.broker.handlers.when_sure import DECIDES, READS, SureRuns, when_sure
 from kourou.broker.lag import Lags
 from kourou.broker.later import Later
 from kourou.broker.locks import QueueLocks
@@ -379,7 +379,8 @@ class Broker:
         self._run_handlers: dict[bytes, RunHandler] = {PULL_RUN_KEY: pulls, RUN_KEY: send_run}
         if config.election_members:
             why_unreadable = self.replicating.why_unreadable
-            self._handlers = sure_reads(self._handlers, why_unreadable)
+            self._handlers = when_sure(self._handlers, READS, why_unreadable)
+            self._handlers = when_sure(self._handlers, DECIDES, self.replicating.why_no_duties)
             self._run_handlers[PULL_RUN_KEY] = SureRuns(pulls, why_unreadable)
             self.long_poll.why_not = why_unreadable
 
@@ -716,7 +717,7 @@ class Broker:
         if self._is_loaded:
             self._save_offsets()
             self.store.sync()  # what counts as delivered must be on the disk
-            if self.role.is_master:
+            if self.replicating.has_duties:
                 self._save_duties()
         await self.replicating.close()
         self.store.close()
@@ -787,7 +788,7 @@ class Broker:
         logger.error("consumer offsets are not saved: %s; trying again soon", error)
 
     def _save_deliveries_now(self) -> None:
-        if self.role.is_master:
+        if self.replicating.has_duties:
             self._save_deliveries()
 
     def _save_deliveries(self) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from kourou.broker.config import BrokerConfig
@@ -97,6 +98,9 @@ class Replicating:
         self._timer: Timer | None = None
         self._aside: asyncio.Task[None] | None = None
         self._unsure_until: int | None = None  # up to here the log may hold what the next master lacks
+        self._inheritance: Timer | None = None  # looks whether all that was inherited is visible
+        self.has_duties = False
+        """Whether this broker delivers what is due and ends transactions: it knows all that was inherited."""
         self._master_address: str | None = None
         self._is_told_master = False  # who the master is has been said by whoever decides, not a name server
         self.primary = Primary(
@@ -136,6 +140,7 @@ class Replicating:
         self._show_nothing_unsure()
         if self._role.is_master:
             self._duties.load()
+            self.has_duties = True
         else:
             self._refuse_appends()
 
@@ -166,8 +171,7 @@ class Replicating:
         if self._is_started:
             self._is_started = False
             self._unfollow()
-            if self._role.is_master:
-                self._duties.stop()
+            self._end_duties()
 
     async def close(self) -> None:
         """Serve slaves no more; those that keep up get everything first, unless that takes too long."""
@@ -269,9 +273,36 @@ class Replicating:
         self._unfollow()
         self._store.leave_log()
         self._know_own_topics()
-        self._duties.load()
         self._store.refuse_appends(None)
+        self._inherit(self._store.wrote)
+
+    def _inherit(self, end: int) -> None:
+        """Begin with the duties once readers may see everything before `end`: what was decided, delivered or
+        staged there is known to nobody but the log, and an elected master shows its end only when others
+        have it. Until then messages are taken, and none that waits is delivered."""
+        self._inheritance = None
+        if self._store.dispatched < end:
+            self._inheritance = self._clock.later(LOOK_SECONDS, partial(self._inherit, end))
+            return
+        self._duties.load()
         self._duties.start()
+        self.has_duties = True
+
+    def _end_duties(self) -> None:
+        if self._inheritance is not None:
+            self._inheritance.cancel()
+            self._inheritance = None
+        if self.has_duties:
+            self._duties.stop()
+
+    def why_no_duties(self) -> str | None:
+        """Why nothing can be said yet of what waits or is decided here; None when it can."""
+        if self.has_duties or not self._role.is_master:
+            return None
+        return (
+            f"this member of {self._config.broker_name} has just become the master, and others have not "
+            "confirmed the end of its log yet: try again soon"
+        )
 
     def _know_own_topics(self) -> None:
         """No message is out of reach because its topic was created just before the old master went."""
@@ -312,9 +343,11 @@ class Replicating:
         if was_master:
             self._refuse_appends()
             self.primary.refuse("it is a slave")
-            self._duties.stop()
+            self._end_duties()
             self._store.sync()  # what counts as delivered must be on the disk
-            self._duties.save()
+            if self.has_duties:
+                self.has_duties = False
+                self._duties.save()
 
     def _refuse_appends(self) -> None:
         self._store.refuse_appends(

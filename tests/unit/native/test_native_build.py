@@ -22,7 +22,7 @@ import hatch_build
 from tests.unit.native.compilers import needs_compiler
 
 ROOT = Path(hatch_build.__file__).parent
-pytestmark = pytest.mark.timeout(240)  # a busy machine is not a bug
+pytestmark = pytest.mark.timeout(600)  # a busy machine is not a bug
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 QUICKLY = {"CFLAGS": "-O0"}

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_nothing_reads_or_writes_what_is_not_its_own() -> None:
     done = sanitize.run(
         "-q",

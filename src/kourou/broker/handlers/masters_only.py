@@ -25,6 +25,7 @@ SENDS: Final = frozenset(
         RequestCode.KOUROU_STAGE,
         RequestCode.KOUROU_COMMIT_STAGED,
         RequestCode.KOUROU_ABORT_STAGED,
+        RequestCode.KOUROU_STAGED_STATE,
     }
 )
 CHANGES: Final = frozenset(

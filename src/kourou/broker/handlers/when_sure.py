@@ -1,13 +1,16 @@
-"""A member of a set that elects its master serves no reader before it knows that the end of its log stays.
+"""A member of a set that elects its master tells nobody of the end of its log before it knows that it stays.
 
 After a start all of a log can be read, also what no other member has. Another one may lead meanwhile, and
 give the places of those messages to others: a group that had read them here would pass over what took their
 places.
+
+A new master does not show the end it inherited before others have it. What was staged or decided there it
+does not know until then, so that it takes nothing that depends on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Final
 
 from kourou.errors import Busy
@@ -26,19 +29,33 @@ READS: Final = frozenset(
 )
 """Whatever says how far a queue goes, to one who goes on from there."""
 
+DECIDES: Final = frozenset(
+    {
+        RequestCode.END_TRANSACTION,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        RequestCode.KOUROU_STAGE,
+        RequestCode.KOUROU_COMMIT_STAGED,
+        RequestCode.KOUROU_ABORT_STAGED,
+        RequestCode.KOUROU_STAGED_STATE,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_TIMER_CHECK_POINT,
+    }
+)
+"""Whatever depends on what was decided before, or says how far deliveries are."""
+
 Why = Callable[[], str | None]
-"""Why nobody may read here; None when all may."""
+"""Why this cannot be answered here and now; None when it can."""
 
 
-def sure_reads(handlers: Mapping[int, Handler], why_not: Why) -> dict[int, Handler]:
-    """The same handlers, with those of readers behind the question whether they may."""
+def when_sure(handlers: Mapping[int, Handler], codes: Set[int], why_not: Why) -> dict[int, Handler]:
+    """The same handlers, with those of `codes` behind the question whether they may."""
     guarded: dict[int, Handler] = dict(handlers)
-    for code in READS & handlers.keys():
-        guarded[code] = _SureReads(handlers[code], why_not)
+    for code in codes & handlers.keys():
+        guarded[code] = _WhenSure(handlers[code], why_not)
     return guarded
 
 
-class _SureReads:
+class _WhenSure:
     def __init__(self, handler: Handler, why_not: Why) -> None:
         self._handler = handler
         self._why_not = why_not

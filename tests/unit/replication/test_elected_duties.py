@@ -1,0 +1,112 @@
+"""A new master of an elected set knows all it inherited before it says anything that depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kourou.broker.broker import Broker
+from kourou.protocol.bodies import TopicConfig
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.extensions import StageCount
+from tests.unit.broker.staging_peer import StagingPeer, all_bodies, messages, state_of
+from tests.unit.replication.replica_world import ReplicaWorld
+
+NAMES = ("one", "two", "three")
+MEMBERS = tuple(f"127.0.0.{11 + number}:10911" for number in range(3))
+
+
+@pytest.fixture
+def replicas() -> Iterator[ReplicaWorld]:
+    world = ReplicaWorld()
+    for name in NAMES:
+        world.add(name, broker_role="SYNC_MASTER", election_members=MEMBERS)
+    world.until(lambda: master(world) is not None and len(leading(world).replicating.status().links) == 2)
+    topic = TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2)
+    leading(world).topics.save({"orders": topic})
+    world.until(lambda: all(each.topics.get("orders") is not None for each in world.brokers.values()))
+    yield world
+    world.close()
+
+
+def master(world: ReplicaWorld) -> str | None:
+    for name, broker in world.brokers.items():
+        if broker.role.is_master and broker.switching is not None and broker.switching.why_not() is None:
+            return name
+    return None
+
+
+def leading(world: ReplicaWorld) -> Broker:
+    name = master(world)
+    assert name is not None, "nobody leads"
+    return world.brokers[name]
+
+
+def fail_over(world: ReplicaWorld) -> Broker:
+    """Kill the master; the one that leads next, at the moment it does."""
+    name = master(world)
+    assert name is not None
+    world.kill(name)
+    for _ in range(3_000):
+        if master(world) is not None:
+            return leading(world)
+        world.pass_time(0.01, step=0.01)
+    raise AssertionError("nobody leads any more")
+
+
+def staging(world: ReplicaWorld, broker: Broker) -> StagingPeer:
+    return StagingPeer(world, peer=world.peer(broker), broker_name="pair")
+
+
+def numbered(first: int, count: int) -> list[bytes]:
+    return [b"%06d" % number for number in range(first, first + count)]
+
+
+def test_chunks_that_are_not_shown_yet_are_not_missing(replicas: ReplicaWorld) -> None:
+    old = staging(replicas, leading(replicas))
+    assert state_of(old.stage(messages(numbered(0, 50)))) == "staged"
+    broker = fail_over(replicas)
+    assert not broker.replicating.has_duties, "the end it inherited is to be hidden, or nothing is tried here"
+    new = staging(replicas, broker)
+    refused = new.stage(messages(numbered(50, 50)), sequence=1)
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE, refused.remark
+    replicas.until(lambda: broker.replicating.has_duties)
+    assert state_of(new.stage(messages(numbered(50, 50)), sequence=1)) == "staged"
+    assert state_of(new.commit(StageCount("0.0", 2, 100))) == "committed"
+    assert all_bodies(new.peer) == numbered(0, 100)
+
+
+def test_a_commit_that_is_not_shown_yet_is_not_repeated(replicas: ReplicaWorld) -> None:
+    old = staging(replicas, leading(replicas))
+    old.stage(messages(numbered(0, 10)))
+    committing = old.begin_commit()
+    while not committing.is_answered:
+        replicas.pass_time(0.001, step=0.001)
+    broker = fail_over(replicas)
+    assert not broker.replicating.has_duties
+    new = staging(replicas, broker)
+    while (reply := new.commit(old.count)).code == ResponseCode.SERVICE_NOT_AVAILABLE:
+        replicas.pass_time(0.1)
+    assert state_of(reply) == "committed"
+    assert all_bodies(new.peer) == numbered(0, 10)
+
+
+def test_how_far_deliveries_are_is_told_by_nobody_who_does_not_know(replicas: ReplicaWorld) -> None:
+    staging(replicas, leading(replicas)).stage(messages([b"x"]))
+    broker = fail_over(replicas)
+    peer = replicas.peer(broker)
+    for code in (RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_TIMER_CHECK_POINT):
+        assert peer.ask(code).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    replicas.until(lambda: broker.replicating.has_duties)
+    assert peer.ask(RequestCode.GET_ALL_DELAY_OFFSET).code == ResponseCode.SUCCESS
+
+
+def test_whoever_steps_down_before_it_knows_writes_nothing_down(replicas: ReplicaWorld) -> None:
+    staging(replicas, leading(replicas)).stage(messages([b"x"]))
+    broker = fail_over(replicas)
+    assert not broker.replicating.has_duties
+    replicas.run(broker.become_idle())
+    replicas.pass_time(1)
+    assert not broker.replicating.has_duties
+    assert broker.replicating.why_no_duties() is None, "a slave says that it is one"
