@@ -30,6 +30,7 @@ from kourou.remoting.server import Answer
 from tests.remoting.real_world import BIG, BIG_BYTES, ECHO, KEEP, Running, ask, is_closed, replies, serving
 
 LATER = 9
+WORK_ON = 7
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
@@ -78,6 +79,26 @@ def test_large_answers_of_one_tick_arrive_whole_and_in_order_at_a_slow_reader(ru
         got = replies(connected, len(bodies))
         sender.join()
     assert [(each.opaque, each.body) for each in got] == list(enumerate(bodies))
+
+
+def test_an_answer_is_there_before_what_no_answer_waits_for_is_done(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    has_answer = threading.Event()
+    came_first: list[bool] = []
+
+    def work_on(request: Command, answer: Answer) -> None:
+        tick = answer.connection._board.tick
+        tick.after_writes(lambda: came_first.append(has_answer.wait(5)))
+        answer(request.reply())
+
+    with serving(handlers={WORK_ON: work_on}, new_loop=new_loop) as running, running.connect() as connected:
+        for _ in range(3):
+            connected.sendall(ask(WORK_ON))
+            replies(connected, 1)
+            has_answer.set()
+            running.on_loop(has_answer.clear)
+    assert came_first == [True] * 3
 
 
 def test_the_asyncio_client_keeps_thousands_in_flight_on_one_connection(
