@@ -33,6 +33,7 @@ SCRIPTS = {
     "4.9.7": [*REFUSALS, *SILENCE],
     "5.3.3": [*REFUSALS, *CLOSES, *SILENCE],
 }
+JAVA_RUNS_MAX = 3
 RETRIED = {"4.9.7": RETRIED_CODES - {ResponseCode.SYSTEM_BUSY}, "5.3.3": RETRIED_CODES}
 
 
@@ -52,10 +53,24 @@ def test_what_nobody_waits_for_is_tried_as_the_java_client_does(version: str, tm
     # A refusal is final here. The Java client's second try names the queue of its first one, whichever broker
     # it goes to; ours names one of that broker's own: so the number of tries is compared, not their queues.
     scripts = [*REFUSALS, *(CLOSES[:3] if version.startswith("5.") else []), "0"]
-    java, java_tries = _sent_by_java(version, tmp_path, "async", scripts)
-    ours, our_tries = _sent_by_us(version, "async", scripts, (), _first_queue(java_tries))
+    for _ in range(JAVA_RUNS_MAX):
+        java, java_tries = _sent_by_java(version, tmp_path, "async", scripts)
+        ours, our_tries = _sent_by_us(version, "async", scripts, (), _first_queue(java_tries))
+        if not _gave_up_early(scripts, java, ours):
+            break
     assert list(zip(scripts, ours, strict=True)) == list(zip(scripts, java, strict=True))
     assert _attempts(our_tries) == _attempts(java_tries)
+
+
+def _gave_up_early(scripts: list[str], java: list[str], ours: list[str]) -> bool:
+    """On a busy machine the Java client may try a connection that is closed and not yet missed, and give up
+    where it goes on otherwise: then it is asked again. Whatever else is different stays so."""
+    different = {
+        (script.split()[0], theirs, our)
+        for script, theirs, our in zip(scripts, java, ours, strict=True)
+        if theirs != our
+    }
+    return different == {("close", "unreachable", "stored SEND_OK")}
 
 
 def _sent_by_java(
