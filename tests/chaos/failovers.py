@@ -3,8 +3,9 @@
 Three brokers elect their master (`kourou cluster up --layout 3n-auto`, real processes). Two producers of ours
 send without a break, each with the usual three seconds for a send; the broker that leads is killed with -9,
 or paused for longer than its lease, then comes back. Time runs from the kill to the first acknowledgement of
-a send that began after it. A consumer of ours is pushed to all the while. In the end everything that was
-acknowledged must be there, and have been handled.
+a send that began after it. Now and then the name server is killed, too: sends go on, for everybody knows
+whom to ask, and it learns all anew when it is back. A consumer of ours is pushed to all the while. In the end
+everything that was acknowledged must be there, and have been handled.
 
 `python -m tests.chaos.failovers 50` does so many; `make chaos FAILOVERS=…` does, too.
 """
@@ -31,6 +32,7 @@ from kourou.local.machine_cluster import MachineCluster
 TOPIC = "failover"
 SENDERS = 2
 PAUSE_SECONDS = 4.0
+FAILOVERS_A_NAME_SERVER = 5
 STEADY_SECONDS_MAX = 40.0
 SENDS_A_KILL_MIN = 20
 THINK_SECONDS = 0.005
@@ -101,6 +103,7 @@ class Outcome(NamedTuple):
     unhandled: list[str]
     twice: int
     kinds: Counter[str]
+    name_servers_killed: int
 
     @property
     def kills(self) -> list[float]:
@@ -117,7 +120,8 @@ class Outcome(NamedTuple):
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.kinds.items()))
         twice = sum(count > 1 for count in told.handled.values())
         return (
-            f"{len(self.seconds)} fail-overs ({kinds}), seconds from a kill to the next acknowledgement: p50 "
+            f"{len(self.seconds)} fail-overs ({kinds}), {self.name_servers_killed} kills of the name server; "
+            "seconds from a kill to the next acknowledgement: p50 "
             f"{self.percentile(0.5):.2f}, p99 {self.percentile(0.99):.2f}, at most {max(self.kills):.2f}; "
             f"from any, at most {max(self.seconds):.2f}; "
             f"{len(told.began)} sent, {len(told.acknowledged)} acknowledged, {len(self.lost)} lost, "
@@ -136,6 +140,7 @@ class Failovers:
         self.connection: Connection
         self.told = Told()
         self.kinds: Counter[str] = Counter()
+        self.name_servers_killed = 0
 
     def run(self, times: int, *, pauses: int = 0) -> Outcome:
         self.cluster.up("3n-auto", settings={"deleteWhen": "04"})
@@ -152,7 +157,11 @@ class Failovers:
                     sender.start()
                 self._await_sends(SENDS_A_KILL_MIN)
                 consumer = self._consumer()
-                seconds = [self._once("paused" if number < pauses else "killed") for number in range(times)]
+                seconds = []
+                for number in range(times):
+                    if number % FAILOVERS_A_NAME_SERVER == 0:
+                        self._without_name_server()
+                    seconds.append(self._once("paused" if number < pauses else "killed"))
                 for sender in senders:
                     sender.is_over = True
                 for sender in senders:
@@ -168,7 +177,13 @@ class Failovers:
             self.cluster.down()
         lost = sorted(set(self.told.acknowledged) - set(found))
         return Outcome(
-            seconds, self.told, lost, unhandled, sum(count - 1 for count in found.values()), self.kinds
+            seconds,
+            self.told,
+            lost,
+            unhandled,
+            sum(count - 1 for count in found.values()),
+            self.kinds,
+            self.name_servers_killed,
         )
 
     def _consumer(self) -> kourou.PushConsumer:
@@ -205,6 +220,13 @@ class Failovers:
             self.cluster.start(name)
         self._await_sends(SENDS_A_KILL_MIN)
         return took
+
+    def _without_name_server(self) -> None:
+        name = next(server.name for server in self.cluster.servers() if server.kind == "nameserver")
+        self.cluster.tell(name, signal.SIGKILL)
+        self._await_sends(SENDS_A_KILL_MIN)
+        self.cluster.start(name)
+        self.name_servers_killed += 1
 
     def _await_acknowledgement(self, began: float) -> float:
         deadline = began + STEADY_SECONDS_MAX
