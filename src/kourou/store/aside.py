@@ -78,7 +78,7 @@ def _copied(
     tail.sync()
     tail.close()
     messages, queues = 0, dict[str, tuple[int, int]]()
-    for found in Finder(config, log, place).sketches():
+    for found in Finder(config, log, place, end=end).sketches():
         messages += 1
         key = f"{found[6].decode('utf-8', 'replace')}/{found[4]}"
         queues[key] = (queues.get(key, (found[5], 0))[0], found[5])

@@ -19,6 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from itertools import islice
 from typing import NamedTuple
 
 from kourou.doors.clock import Clock, Timer
@@ -85,6 +86,7 @@ class KeyIndex:
         self._dispatched: Callable[[], int] = lambda: 0
         self._is_behind = False
         self._records: Iterator[Record] | None = None
+        self._records_end = 0
         self._is_stopped = False
         self._has_room = True
         self._last_save = clock.monotonic()
@@ -303,20 +305,17 @@ class KeyIndex:
         """Some records from the log; live again once all that is visible has been read."""
         if self._records is None:
             self.end = max(self.end, self._log.start)
-            self._records = records_from(self._config, self._log, self.end)
-        target = self._dispatched()
-        taken = 0
-        for record in self._records:
-            if record.physical_offset >= target:
-                break
+            self._records_end = self._dispatched()
+            self._records = records_from(self._config, self._log, self.end, self._records_end)
+        for record in islice(self._records, most):
             if not self._put_in_record(record):
                 return
-            taken += 1
-            if taken >= most:
-                return
-        self._records = None  # what it has read ahead may have been written since
-        if not taken or self.end >= target:
-            self.end = target
+            most -= 1
+        if not most:
+            return
+        self._records = None
+        self.end = self._records_end
+        if self.end >= self._dispatched():
             self._is_behind = False
 
     def _put_in_record(self, record: Record) -> bool:

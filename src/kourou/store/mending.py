@@ -154,7 +154,7 @@ class Mender:
         and made again has earlier ones with the same offset."""
         start, end = self._neighbours(queue, queue_offset)
         found = None
-        for sketch in Finder(self._config, self._log, start, verify=True).sketches():
+        for sketch in Finder(self._config, self._log, start, end=self._log.end, verify=True).sketches():
             if sketch[0] >= end:
                 break
             if (sketch[5], sketch[4], sketch[6]) == (queue_offset, queue.queue_id, queue.topic_bytes):

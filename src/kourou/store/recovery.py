@@ -49,6 +49,7 @@ _OUR_HEAD = Struct(">ii4xi4xqqi16xq20xi")  # V1, both hosts IPv4: the body follo
 _TOPIC_BYTES_MAX = 127
 _CRC_START = b"__CRC32#\x01"
 _MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
+_END_OF_FILES = 1 << 62
 _WINDOW_BYTES = 8 << 20
 _WINDOW_BYTES_MAX = 64 << 20
 _WRITE_BYTES = 1024 * ENTRY_BYTES
@@ -157,13 +158,15 @@ def _refuse_a_lost_log(
 
 
 def records_from(
-    config: StoreConfig, log: CommitLog, start: int, *, is_verified: bool = False
+    config: StoreConfig, log: CommitLog, start: int, end: int, *, is_verified: bool = False
 ) -> Iterator[Record]:
-    """Every valid record of a recovered log from the one at `start` on; damage is passed over.
+    """Every valid record of a recovered log from the one at `start` on and before `end`; damage is passed
+    over.
 
     `is_verified`: recovery has just looked at them, their CRCs need not be compared again.
     """
-    return Finder(config, log, start, verify=config.verify_on_recovery and not is_verified).records()
+    verify = config.verify_on_recovery and not is_verified
+    return Finder(config, log, start, end=end, verify=verify).records()
 
 
 def _start(
@@ -483,14 +486,19 @@ class Finder:
         start: int,
         last_stored_ms: int = 0,
         *,
+        end: int = _END_OF_FILES,
         verify: bool | None = None,
         usual: Usual | None = None,
     ) -> None:
-        """`verify`: whether CRCs are compared; as the configuration says when not given. `usual` takes what
-        it can of the records that come next, comparing their CRCs; the others are given out."""
+        """`end`: where the log ends, if that is known. In a log that is being written nothing behind it may
+        be looked at: what is read of it now is something else a moment later, and to search what is reserved
+        there for a record takes its time. `verify`: whether CRCs are compared; as the configuration says when
+        not given. `usual` takes what it can of the records that come next, comparing their CRCs; the others
+        are given out."""
         self._config = config
         self._log = log
         self._start = start
+        self._end = end
         self._last_stored_ms = last_stored_ms
         self._verify = config.verify_on_recovery if verify is None else verify
         self._usual = usual
@@ -513,9 +521,9 @@ class Finder:
         room = self._config.message_bytes_max + RECORD_OVERHEAD_BYTES_MAX
         window, window_at, window_end = b"", 0, 0
         view = memoryview(window)
-        while (segment := self._log.segments.segment_at(at)) is not None:
+        while at < self._end and (segment := self._log.segments.segment_at(at)) is not None:
             segment_end = segment.base + segment_bytes
-            is_short = at + room > window_end and window_end < segment_end
+            is_short = at + room > window_end and window_end < min(segment_end, self._end)
             if is_short or not window_at <= at < window_end:
                 window, window_at = self._window(at), at
                 window_end = at + len(window)
@@ -551,6 +559,7 @@ class Finder:
     def _window(self, at: int) -> bytes:
         """The bytes from `at` on, as many as a record can have at most, and more to go on with."""
         left = self._config.commit_log_segment_bytes - at % self._config.commit_log_segment_bytes
+        left = min(left, self._end - at)
         size = int.from_bytes(self._log.read(4, at), "big")
         return self._log.read(min(left, max(_WINDOW_BYTES, min(size, _WINDOW_BYTES_MAX))), at)
 
@@ -559,15 +568,16 @@ class Finder:
         return next(self.candidates(at + 1), None)
 
     def candidates(self, start: int) -> Iterator[int]:
-        for segment in self._log.segments.segments_between(start, 1 << 62):
+        for segment in self._log.segments.segments_between(start, self._end):
+            size = min(segment.size, self._end - segment.base)
             at = segment.data_from(max(0, start - segment.base))
-            while at < segment.size:
-                data = segment.read(_WINDOW_BYTES, at)
+            while at < size:
+                data = segment.read(min(_WINDOW_BYTES, size - at), at)
                 for place in _magic_places(data):
                     physical = segment.base + at + place - 4
                     if physical >= start and self._is_valid(physical):
                         yield physical
-                if at + len(data) >= segment.size:
+                if at + len(data) >= size:
                     break
                 at = segment.data_from(at + len(data) - 8)  # a magic may lie across two readings
 

@@ -31,7 +31,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import islice, repeat
+from itertools import islice, repeat, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -982,12 +982,8 @@ class Store:
 
     def places_of(self, start: int, end: int) -> list[tuple[int, int]]:
         """Where the valid records lie that begin from `start` on and before `end`, with their sizes."""
-        places = []
-        for found in Finder(self.config, self._log, start).sketches():
-            if found[0] >= end:
-                break
-            places.append((found[0], found[1]))
-        return places
+        found = Finder(self.config, self._log, start, end=self._log.end).sketches()
+        return [(each[0], each[1]) for each in takewhile(lambda each: each[0] < end, found)]
 
     @property
     def file_places(self) -> list[int]:
@@ -1042,13 +1038,14 @@ class Store:
         """What came after the last checkpoint of a folder that was not closed, in the order of the log; after
         a clean stop nothing. For those who keep things in pairs: a power cut may have parted them."""
         if self._unclean_from is not None:
-            yield from records_from(self.config, self._log, self._unclean_from, is_verified=True)
+            yield from records_from(
+                self.config, self._log, self._unclean_from, self._log.end, is_verified=True
+            )
 
     def records_after(self, physical_offset: int) -> Iterator[records.Record]:
         """Every valid record from the one at `physical_offset` on, in the order of the log."""
-        yield from records_from(
-            self.config, self._log, max(physical_offset, self._log.start), is_verified=True
-        )
+        start = max(physical_offset, self._log.start)
+        yield from records_from(self.config, self._log, start, self._log.end, is_verified=True)
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The visible record that begins there; None when there is none, or a damaged one."""

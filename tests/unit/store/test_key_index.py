@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from kourou.errors import StoreForeign
 from kourou.protocol.record import decode
 from kourou.store.checkpoint import read_checkpoint
 from kourou.store.index_file import HEADER, IndexFile
+from kourou.store.recovery import Finder
 from kourou.store.store import Store
 from tests.unit.store.folder import ROOT, draft, store_on
 
@@ -263,6 +264,27 @@ def test_a_crash_does_not_make_the_whole_log_be_read_again() -> None:
     assert mark is not None
     assert mark.end == store.dispatched
     assert mark.next_entry == 201
+
+
+def test_what_is_sent_while_the_index_catches_up_is_no_damage_to_be_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files, clock = SimulatedFiles(), SimulatedClock()
+    before = store_on(files, clock=clock, **SMALL)
+    for number in range(400):
+        send(before, number, "k")
+    store = store_on(files.crashed(), clock=clock, **SMALL)
+
+    def search(finder: Finder, start: int) -> Iterator[int]:
+        raise AssertionError(f"all of the log is searched from {start} on")
+
+    monkeypatch.setattr(Finder, "candidates", search)
+    for number in range(400, 420):
+        send(store, number, "k")
+        clock.advance(0.001)
+    clock.advance(5.0)
+    for number in (0, 399, 400, 419):
+        assert found(store, unique_id(number)) == [number]
 
 
 def test_a_full_disk_delays_the_index_and_nothing_else() -> None:
