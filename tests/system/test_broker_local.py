@@ -15,6 +15,7 @@ import pytest
 
 import kourou
 from kourou.errors import ConfigError, MQError, StoreLocked, Unreachable
+from tests import threads
 
 
 def send(broker: kourou.LocalBroker, body: bytes, topic: str = "orders") -> None:
@@ -56,7 +57,7 @@ def test_a_coroutine_enters_it_without_holding_up_its_event_loop() -> None:
     asyncio.run(main())
 
 
-READY_SECONDS_MAX = 0.2
+READY_SECONDS_MAX = 1.0
 
 
 @pytest.mark.parametrize("memory", [False, True])
@@ -114,13 +115,13 @@ def test_a_folder_and_memory_are_one_too_many(tmp_path: Path) -> None:
 
 
 def test_it_is_gone_without_a_trace() -> None:
-    threads = threading.active_count()
+    before = threading.active_count()
     with kourou.LocalBroker() as broker:
         folder = Path(broker.data)
         name_server = broker.name_server
         assert folder.is_dir()
     assert not folder.exists()
-    assert threading.active_count() == threads
+    assert threads.no_more_than(before)
     with pytest.raises(Unreachable), kourou.Producer("senders", name_server) as producer:
         producer.send(kourou.Message("orders", b"too late"), timeout=1)
 
@@ -158,7 +159,7 @@ def test_one_object_can_be_started_again() -> None:
 
 
 def test_a_start_that_fails_leaves_nothing_running(tmp_path: Path) -> None:
-    threads = threading.active_count()
+    before = threading.active_count()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -166,7 +167,7 @@ def test_a_start_that_fails_leaves_nothing_running(tmp_path: Path) -> None:
         broker = kourou.LocalBroker(tmp_path, port=port)
         with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
             broker.start()
-    assert threading.active_count() == threads
+    assert threads.no_more_than(before)
     with kourou.LocalBroker(tmp_path) as other:  # the folder is free again
         send(other, b"x")
 

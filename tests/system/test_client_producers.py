@@ -44,17 +44,17 @@ def topic(broker: kourou.LocalBroker) -> str:
     return name
 
 
-def bodies(broker: kourou.LocalBroker, topic: str, expected: int, seconds: float = 8.0) -> list[bytes]:
+def bodies(broker: kourou.LocalBroker, topic: str, expected: int, seconds: float = 30.0) -> list[bytes]:
     return [message.body for message in received(broker, topic, expected, seconds)]
 
 
 def received(
-    broker: kourou.LocalBroker, topic: str, expected: int, seconds: float = 8.0
+    broker: kourou.LocalBroker, topic: str, expected: int, seconds: float = 30.0
 ) -> list[kourou.ReceivedMessage]:
     """What is in a topic, read anew; for `expected` of 0, what came in a second."""
     found: list[kourou.ReceivedMessage] = []
-    deadline = time.monotonic() + (seconds if expected else 1.0)
     with kourou.PullConsumer(f"reader-{next(_numbers)}", topic, broker.name_server) as consumer:
+        deadline = time.monotonic() + (seconds if expected else 1.0)
         while time.monotonic() < deadline and not (expected and len(found) >= expected):
             found += consumer.receive(timeout=0.2)
     return found

@@ -18,7 +18,7 @@ from kourou.remoting.blocking import BlockingClient
 from tests.kourou_process import kourou, serving_broker, serving_name_server
 from tests.traffic import Sender, everything_stored
 
-STOP_SECONDS_MAX = 5.0
+STOP_SECONDS_MAX = 20.0
 SENDERS = 6
 READERS = 4
 POLLS = 4

@@ -20,7 +20,7 @@ from tests.kourou_process import serving_all
 from tests.traffic import everything_stored
 
 DISK_BYTES = 64 << 20
-RESUME_SECONDS_MAX = 5.0
+RESUME_SECONDS_MAX = 10.0
 TOPIC = "orders"
 
 

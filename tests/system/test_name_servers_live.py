@@ -16,7 +16,7 @@ from kourou.local.machine_cluster import MachineCluster
 from tests.machine_clusters import machine_cluster
 
 BACK_SECONDS_MAX = 5.0
-MOMENT_SECONDS = 3.0
+MOMENT_SECONDS = 10.0
 """More for a machine that is busy with other tests."""
 
 

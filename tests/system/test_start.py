@@ -15,7 +15,7 @@ import kourou as library
 from tests.kourou_process import kourou, serving_all
 from tests.traffic import Sender, everything_stored
 
-STOP_SECONDS_MAX = 5.0
+STOP_SECONDS_MAX = 30.0
 
 
 def test_it_says_what_it_listens_on_and_what_to_try_and_that_works(tmp_path: Path) -> None:
