@@ -27,7 +27,7 @@ class Latencies:
     """Counts since the start, of each code, and of those that were parked (long polls) apart."""
 
     def __init__(self, clock: Clock) -> None:
-        self._now = clock.monotonic
+        self.now = clock.monotonic
         self._counts: dict[tuple[int, bool], list[int]] = {}
         self._seconds: dict[tuple[int, bool], float] = {}
 
@@ -51,7 +51,7 @@ class Latencies:
 
     def note(self, code: int, began: float, requests: int = 1, *, was_parked: bool = False) -> None:
         """So many requests that were begun then are answered now."""
-        seconds = self._now() - began
+        seconds = self.now() - began
         key = (code, was_parked)
         counts = self._counts.get(key)
         if counts is None:
@@ -61,7 +61,7 @@ class Latencies:
         self._seconds[key] += seconds * requests
 
     def _timed(self, code: int, handler: Handler) -> Handler:
-        now, note = self._now, self.note
+        now, note = self.now, self.note
 
         def timed(request: Command, answer: Answer) -> None:
             answer.note = partial(note, code, now())
@@ -69,19 +69,17 @@ class Latencies:
 
         return timed
 
-    def now(self) -> float:
-        return self._now()
-
 
 class _TimedRun:
     def __init__(self, handler: RunHandler, code: int, latencies: Latencies) -> None:
         self._handler = handler
         self._code = code
-        self._latencies = latencies
+        self._now = latencies.now
+        self._note = latencies.note
         self.spans_connections = handler.spans_connections
 
     def __call__(self, frames: list[Frame], answers: RunAnswers) -> int:
-        answers.note = partial(self._latencies.note, self._code, self._latencies.now())
+        answers.note = partial(self._note, self._code, self._now())
         return self._handler(frames, answers)
 
 

@@ -145,6 +145,13 @@ class Switchboard:
 
     def handle_gathered(self) -> None:
         gathered, self._gathered = self._gathered, []
+        if len(gathered) == 1:  # as for a peer that is alone, and waits for each answer; bench: send 1x1
+            handler, connection, frames = gathered[0]
+            connection.is_gathered = False
+            taken = handler(frames, RunAnswers(((connection, frames),)))
+            if taken < len(frames):
+                connection.handle_unusual(frames[taken:])
+            return
         for _, connection, _ in gathered:
             connection.is_gathered = False
         for handler, alike in groupby(gathered, itemgetter(0)):

@@ -80,7 +80,8 @@ class Tick:
         while self._rest:
             rest, self._rest = self._rest, []
             _attempt_all(rest)
-            self._write()
+            if self._flushes:
+                self._write()
         self._scheduled = is_scheduled
         if not is_scheduled and (self._work or self._flushes):
             self._schedule()

@@ -6,6 +6,7 @@ The five sizes are not written down anywhere in the folder: they must be those o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from kourou.errors import ConfigError
 
@@ -123,6 +124,6 @@ class StoreConfig:
     def queues_folder(self) -> str:
         return f"{self.root}/consumequeue"
 
-    @property
-    def is_sync(self) -> bool:
+    @cached_property
+    def is_sync(self) -> bool:  # asked three times a tick
         return self.flush == SYNC_FLUSH

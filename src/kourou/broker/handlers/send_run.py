@@ -185,6 +185,9 @@ class SendRunHandler:
     def _count(self, run: list[Usual], appended: AppendedRun) -> None:
         """Most runs are for one topic."""
         taken = len(appended.places)
+        if taken == 1:
+            self._stats.put(run[0][0][0], 1, appended.end - appended.start)
+            return
         topics = {each[0][0] for each in run}
         if len(topics) == 1:
             self._stats.put(topics.pop(), taken, appended.end - appended.start)
