@@ -296,6 +296,8 @@ class Broker:
             duties=Duties(self._load_duties, self._start_duties, self._stop_duties, self._save_duties),
         )
         self.switching = self._make_switching(chance)
+        if self.switching is not None:
+            self.replicating.cannot_lead = self.switching.step_aside
         self._made = Made(self.registration, self.replicating.primary.when_copied, self.members.topic_changed)
         self.is_asked_to_stop = False
         """Somebody wants this process to end; whoever runs it looks."""
@@ -376,11 +378,11 @@ class Broker:
         )
         pulls = PullRunHandler(pull, self.offsets, self.store, self.stats)
         self._handlers = masters_only(self._table(send, pull), self.role, config.broker_name)
+        self._handlers = when_sure(self._handlers, DECIDES, self.replicating.why_no_duties)
         self._run_handlers: dict[bytes, RunHandler] = {PULL_RUN_KEY: pulls, RUN_KEY: send_run}
         if config.election_members:
             why_unreadable = self.replicating.why_unreadable
             self._handlers = when_sure(self._handlers, READS, why_unreadable)
-            self._handlers = when_sure(self._handlers, DECIDES, self.replicating.why_no_duties)
             self._run_handlers[PULL_RUN_KEY] = SureRuns(pulls, why_unreadable)
             self.long_poll.why_not = why_unreadable
 

@@ -60,7 +60,8 @@ class ReplicaMetadata:
         epoch = version.state_version if isinstance(version, DataVersion) else 0
         ahead = self._offsets.merge(snapshot.offsets.offset_table, epoch)
         try:
-            self._delays.take_over(snapshot.delays)
+            if snapshot.delays is not None:
+                self._delays.take_over(snapshot.delays)
             if snapshot.timers is not None:
                 self._timers.take_over(TimerProgress(*snapshot.timers))
         except (Busy, StoreError) as error:

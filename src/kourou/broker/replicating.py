@@ -101,6 +101,8 @@ class Replicating:
         self._inheritance: Timer | None = None  # looks whether all that was inherited is visible
         self.has_duties = False
         """Whether this broker delivers what is due and ends transactions: it knows all that was inherited."""
+        self.cannot_lead: Callable[[], None] = lambda: None
+        """Called when this broker is the master and should not be: another may be able to."""
         self._master_address: str | None = None
         self._is_told_master = False  # who the master is has been said by whoever decides, not a name server
         self.primary = Primary(
@@ -250,6 +252,8 @@ class Replicating:
         """Take messages, in `term` (the next one when not given). Everything of the log is visible and on the
         disk when this returns, and the name servers have been told."""
         async with self._changing:
+            if self._aside is not None:
+                await self._aside  # it takes away the end of the log that is to be ours
             wanted = role or self._role.master_role
             if self._role.is_master and not self._is_idle and term in (None, self._role.term):
                 if wanted != self._role.name:
@@ -277,16 +281,23 @@ class Replicating:
         self._inherit(self._store.wrote)
 
     def _inherit(self, end: int) -> None:
-        """Begin with the duties once readers may see everything before `end`: what was decided, delivered or
+        """Begin with the duties once everything before `end` is sure to stay: what was decided, delivered or
         staged there is known to nobody but the log, and an elected master shows its end only when others
         have it. Until then messages are taken, and none that waits is delivered."""
         self._inheritance = None
-        if self._store.dispatched < end:
-            self._inheritance = self._clock.later(LOOK_SECONDS, partial(self._inherit, end))
+        if self.primary.visible < end:
+            self._inheritance = self._clock.later(LOOK_SECONDS, partial(self._inherit_later, end))
             return
         self._duties.load()
-        self._duties.start()
         self.has_duties = True
+        self._duties.start()
+
+    def _inherit_later(self, end: int) -> None:
+        try:
+            self._inherit(end)
+        except (MQError, OSError) as error:
+            logger.critical("what waits and what was decided here cannot be taken up: %s", error)
+            self.cannot_lead()
 
     def _end_duties(self) -> None:
         if self._inheritance is not None:

@@ -430,10 +430,15 @@ class Switching:
                     await self._become(done)
                 except (MQError, OSError) as error:
                     logger.error("the role could not be changed: %s", error)
-                    if isinstance(done, Lead) and self._election is not None:  # another may be able to
-                        self._perform(self._election.step_aside(self._clock.monotonic()))
+                    if isinstance(done, Lead):
+                        self.step_aside()
         finally:
             self._changing = None
+
+    def step_aside(self) -> None:
+        """Lead no more, for a reason of our own: another member may be able to."""
+        if self._election is not None:
+            self._perform(self._election.step_aside(self._clock.monotonic()))
 
     async def _become(self, decision: Lead | Follow) -> None:
         if isinstance(decision, Lead):

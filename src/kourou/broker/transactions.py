@@ -205,9 +205,10 @@ class Transactions:
         return [], queue_offset + 1
 
     def _mend(self) -> None:
-        """A power cut may have taken one of a pair. The record alone is made a pair again; a mark alone says
-        that something became of a half message which is not there, so that one is open again, as a copy.
-        Where the half message is gone that was committed, an earlier copy may be left: that has ended."""
+        """A power cut, or a master that went, may have taken one of a pair. The record alone is made a pair
+        again; a mark alone says that something became of a half message which is not there, so that one is
+        open again, as a copy. Where the half message is gone that was committed, an earlier copy may be left:
+        that has ended."""
         if not self._store.max_offset(HALF_TOPIC, 0):
             return  # there never was one; to look for it would take a start half a second more
         alone: Record | None = None
@@ -228,6 +229,9 @@ class Transactions:
                 committed_without_half.add(record.find(b"UNIQ_KEY"))
         if alone is not None:
             without_marks.append(alone)
+        inherited = self._store.last_inherited()  # its master may have gone between the two
+        if inherited is not None and self._half_before(inherited) is not None:
+            without_marks.append(inherited)
         for record in without_marks:
             self._end_again(self._half_before(record))
         for half in self._open_halves() if committed_without_half else ():

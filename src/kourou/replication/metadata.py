@@ -61,8 +61,9 @@ class Snapshot(NamedTuple):
 
     end: int
     offsets: ConsumerOffsets
-    delays: DelayOffsets
+    delays: DelayOffsets | None
     timers: TimersDone | None
+    """None: the master cannot tell, or not yet."""
 
 
 class Target(Protocol):
@@ -157,8 +158,7 @@ class MetadataSync:
                 self._then = None
             then()
         offsets = ConsumerOffsets.decode(await self._body(address, RequestCode.GET_ALL_CONSUMER_OFFSET))
-        delays_text = await self._body(address, RequestCode.GET_ALL_DELAY_OFFSET)
-        delays = DelayOffsets.decode(delays_text) if delays_text.strip() else DelayOffsets()
+        delays = await self._delays(address)
         timers = await self._timers(address)
         figures = KVTable.decode(await self._body(address, RequestCode.GET_BROKER_RUNTIME_INFO)).table
         end = figures.get("commitLogMaxOffset", "")
@@ -168,6 +168,13 @@ class MetadataSync:
         self.rounds += 1
         self.last_ms = self._clock.now_ms()
         self.log_grew()
+
+    async def _delays(self, address: str) -> DelayOffsets | None:
+        reply = await self._call(address, request(RequestCode.GET_ALL_DELAY_OFFSET))
+        if reply.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+            return None  # it has become the master only just now
+        text = _body_of(reply, RequestCode.GET_ALL_DELAY_OFFSET)
+        return DelayOffsets.decode(text) if text.strip() else DelayOffsets()
 
     async def _timers(self, address: str) -> TimersDone | None:
         reply = await self._call(address, request(RequestCode.GET_TIMER_CHECK_POINT))
@@ -183,10 +190,7 @@ class MetadataSync:
         return TimersDone(max(0, checkpoint.timer_queue_offset), max(0, checkpoint.last_read_ms - 1_000), 0)
 
     async def _body(self, address: str, code: RequestCode) -> bytes:
-        reply = await self._call(address, request(code))
-        if reply.code != ResponseCode.SUCCESS:
-            raise Refused(reply.code, f"{code.name}: {reply.remark or 'no reason given'}")
-        return reply.body
+        return _body_of(await self._call(address, request(code)), code)
 
     async def _call(self, address: str, command: Command) -> Command:
         return await self._client.call(address, command, TIMEOUT_SECONDS)
@@ -206,6 +210,12 @@ class MetadataSync:
         header = UpdateOffset(commit.group, commit.topic, commit.queue_id, commit.queue_offset)
         command = request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
         self._client.call_soon(self._address, command, TIMEOUT_SECONDS, lambda _: None)
+
+
+def _body_of(reply: Command, code: RequestCode) -> bytes:
+    if reply.code != ResponseCode.SUCCESS:
+        raise Refused(reply.code, f"{code.name}: {reply.remark or 'no reason given'}")
+    return reply.body
 
 
 TIMER_FIELDS: Final = ("kourouQueueOffset", "kourouBeforeMs", "kourouBeforePlace")

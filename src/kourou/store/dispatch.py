@@ -107,6 +107,11 @@ class Dispatcher:
         self._begun = 0  # entries of the batch that is being written
 
     @property
+    def sealed_end(self) -> int:
+        """Where the last tick ends that is visible, or will be."""
+        return self._waiting[-1].position.end if self._waiting else self.position.end
+
+    @property
     def is_behind(self) -> bool:
         return bool(self._waiting)
 

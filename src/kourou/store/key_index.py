@@ -314,6 +314,8 @@ class KeyIndex:
         if not most:
             return
         self._records = None
+        if self.end < self._log.start:
+            return  # the file that was being read is gone: the next turn begins with the oldest there is
         self.end = self._records_end
         if self.end >= self._dispatched():
             self._is_behind = False

@@ -214,6 +214,8 @@ class Store:
         self._last_start = -1
         self._old_end = 0  # what lies before it was written by an earlier process, and not looked at since
         self._unclean_from: int | None = None
+        self._recovered_end = 0
+        self._last_inherited = -1  # where the last whole record of a log that was followed begins
         self._is_suspect = False
         self._last_store_ms = 0
         self._tick_ms = 0  # 0: not looked at the clock yet
@@ -254,6 +256,7 @@ class Store:
         self._is_suspect = not is_clean and self._files.read(f"{config.root}/abort").startswith(_SYNC_FAILED)
         found = recover(config, self._log, self._queues, checkpoint, is_clean, self._is_suspect)
         self.damage = found.damage
+        self._recovered_end, self._last_inherited = self._log.end, -1
         self._unclean_from = None if is_clean else min(max(checkpoint.end, self._log.start), self._log.end)
         self._last_start, self._last_store_ms = found.position.last_start, found.position.last_stored_ms
         self._old_end = found.start
@@ -964,6 +967,10 @@ class Store:
         except OSError as error:
             self._on_fault(error)
             raise DiskFault(self.failed or str(error)) from None
+        if follower is not None:
+            self._last_inherited = self._last_start
+            if follower.whole > self._dispatcher.sealed_end:  # a filler came last, which is no record
+                self._dispatcher.seal(Position(follower.whole, self._last_start, self._last_store_ms))
         self.sync()
 
     def on_write(self, listener: Callable[[], None]) -> None:
@@ -1035,12 +1042,19 @@ class Store:
         return self._unclean_from is not None
 
     def recovered(self) -> Iterator[records.Record]:
-        """What came after the last checkpoint of a folder that was not closed, in the order of the log; after
-        a clean stop nothing. For those who keep things in pairs: a power cut may have parted them."""
+        """What lay behind the last checkpoint of a folder that was not closed when it was opened, in the
+        order of the log; after a clean stop nothing. For those who keep things in pairs: a power cut may have
+        parted them."""
         if self._unclean_from is not None:
             yield from records_from(
-                self.config, self._log, self._unclean_from, self._log.end, is_verified=True
+                self.config, self._log, self._unclean_from, self._recovered_end, is_verified=True
             )
+
+    def last_inherited(self) -> records.Record | None:
+        """The last record of a log that was followed and is ours now: the other one of a pair may not have
+        come any more."""
+        data = self.record_at(self._last_inherited) if self._last_inherited >= 0 else None
+        return None if data is None else records.Record(data)
 
     def records_after(self, physical_offset: int) -> Iterator[records.Record]:
         """Every valid record from the one at `physical_offset` on, in the order of the log."""

@@ -218,4 +218,4 @@ def test_entries_are_written_to_the_log_without_control_characters(caplog: pytes
     kv.put("n", "k", "a\x1b[31m\nb")
     with caplog.at_level(logging.INFO):
         kv.log()
-    assert r"n k = a\x1b[31m\nb" in caplog.text
+    assert r"n k = a\x1b[31m\nb" in caplog.messages

@@ -34,12 +34,14 @@ class ReplicaWorld(BrokerWorld):
         self.threads: dict[str, DiskThread] = {}
         self.machines: dict[str, SimulatedMachine] = {}
         self._hosts: dict[str, str] = {}
+        self._started = 0
         self._settings: dict[str, dict[str, Any]] = {}
 
     def add(self, name: str, **settings: Any) -> Broker:
         """Start a broker on a machine of its own; again, over its disk as it is."""
-        number = len(self._hosts) + 1
-        host = self._hosts.setdefault(name, f"127.0.0.{10 + number}")
+        host = self._hosts.setdefault(name, f"127.0.0.{11 + len(self._hosts)}")
+        self._started += 1
+        number = self._started  # each draws its own lots
         files = self.disks.setdefault(name, SimulatedFiles(clock_ms=self.clock.now_ms))
         thread = self.threads[name] = DiskThread(self._runner.get_loop())
         machine = self.machines[name] = self.network.machine(host)

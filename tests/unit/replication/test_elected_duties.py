@@ -21,7 +21,7 @@ MEMBERS = tuple(f"127.0.0.{11 + number}:10911" for number in range(3))
 def replicas() -> Iterator[ReplicaWorld]:
     world = ReplicaWorld()
     for name in NAMES:
-        world.add(name, broker_role="SYNC_MASTER", election_members=MEMBERS)
+        world.add(name, broker_role="SYNC_MASTER", flush_disk_type="SYNC_FLUSH", election_members=MEMBERS)
     world.until(lambda: master(world) is not None and len(leading(world).replicating.status().links) == 2)
     topic = TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2)
     leading(world).topics.save({"orders": topic})
@@ -48,6 +48,10 @@ def fail_over(world: ReplicaWorld) -> Broker:
     name = master(world)
     assert name is not None
     world.kill(name)
+    return first_to_lead(world)
+
+
+def first_to_lead(world: ReplicaWorld) -> Broker:
     for _ in range(3_000):
         if master(world) is not None:
             return leading(world)
@@ -110,3 +114,21 @@ def test_whoever_steps_down_before_it_knows_writes_nothing_down(replicas: Replic
     replicas.pass_time(1)
     assert not broker.replicating.has_duties
     assert broker.replicating.why_no_duties() is None, "a slave says that it is one"
+
+
+def test_after_a_start_nothing_is_said_of_a_log_that_nobody_has_confirmed(replicas: ReplicaWorld) -> None:
+    old = staging(replicas, leading(replicas))
+    old.stage(messages(numbered(0, 10)))
+    committing = old.begin_commit()
+    while not committing.is_answered:
+        replicas.pass_time(0.001, step=0.001)
+    for name in NAMES:
+        replicas.kill(name)
+    for name in NAMES:
+        replicas.add(name)
+    broker = first_to_lead(replicas)
+    assert broker.store.dispatched == broker.store.wrote, "it has opened the log, and can read all of it"
+    assert not broker.replicating.has_duties
+    replicas.until(lambda: broker.replicating.has_duties)
+    assert state_of(staging(replicas, broker).commit(old.count)) == "committed"
+    assert all_bodies(replicas.peer(broker)) == numbered(0, 10)

@@ -288,3 +288,21 @@ def _keys(store: Store) -> dict[str, int]:
         for key in wanted
     }
     return {name: count for name, count in found.items() if count}
+
+
+@pytest.mark.parametrize("more", [0, 40])
+def test_all_is_visible_though_what_fills_up_a_file_came_last(more: int) -> None:
+    two = Two()
+    while two.master.wrote < SEGMENT_BYTES:
+        two.send(b"x" * 700)
+    two.slave.take_raw(two.master.raw(0, SEGMENT_BYTES))
+    if more:  # of a record that never came as a whole
+        two.slave.take_raw(two.master.raw(SEGMENT_BYTES, more))
+    two.clock.advance(0.01)
+    two.slave.leave_log()
+    assert two.slave.dispatched == two.slave.wrote == SEGMENT_BYTES
+    two.slave.refuse_appends(None)
+    before = two.slave.max_offset("orders", 0)
+    two.slave.append(Draft("orders", 0, b"ours", b"", 0, 0, 1, HOST, HOST))
+    assert two.slave.dispatched == two.slave.wrote > SEGMENT_BYTES
+    assert two.slave.max_offset("orders", 0) == before + 1

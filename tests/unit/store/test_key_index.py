@@ -287,6 +287,27 @@ def test_what_is_sent_while_the_index_catches_up_is_no_damage_to_be_searched(
         assert found(store, unique_id(number)) == [number]
 
 
+def test_a_file_that_goes_while_it_is_read_does_not_hide_the_keys_of_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kourou.store.key_index.RECORDS_A_TURN", 5)
+    files, clock = SimulatedFiles(), SimulatedClock()
+    before = store_on(files, clock=clock, **SMALL)
+    for number in range(200):
+        send(before, number, "k")
+    store = store_on(files.crashed(), clock=clock, **SMALL)
+    store._index._turn()
+    while store.start <= store._index.end:  # what retention does
+        store._log.segments.forget(store._log.segments.bases[0])
+    clock.advance(5.0)
+    assert found(store, unique_id(199)) == [199]
+    data = store.record_at(store.places_of(store.start, store.wrote)[0][0])
+    assert data is not None
+    first = int(decode(data).body)
+    assert first > 5, "those that were put in are gone"
+    assert found(store, unique_id(first)) == [first]
+
+
 def test_a_full_disk_delays_the_index_and_nothing_else() -> None:
     clock, files = SimulatedClock(), SimulatedFiles()
     store = store_on(files, clock=clock, **SMALL)

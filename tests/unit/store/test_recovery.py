@@ -526,3 +526,14 @@ def test_without_its_log_a_folder_can_be_begun_anew_when_that_is_meant() -> None
     again = store_on(files)
     assert fill(again, 1)
     assert len(bodies_of(again)) == 1
+
+
+def test_what_is_stored_after_a_start_was_not_recovered() -> None:
+    files = SimulatedFiles()
+    before = store_on(files)
+    for number in range(3):
+        before.append(draft(b"%d" % number))
+    store = store_on(files.crashed())
+    for number in range(3, 8):
+        store.append(draft(b"%d" % number))
+    assert [record.body for record in store.recovered()] == [b"0", b"1", b"2"]
