@@ -211,8 +211,30 @@ exec {Path(sys.executable).with_name("kourou")} "$@"
 
     def _run_python(self, block: Block) -> None:
         source = "\n" * block.line + block.text  # so that a traceback names the page's line
-        with contextlib.chdir(self._folder):
+        with contextlib.chdir(self._folder), java_in(self._folder):
             exec(compile(source, "page", "exec"), self._python)
+
+
+@contextlib.contextmanager
+def java_in(folder: Path) -> Iterator[None]:
+    """Relative paths mean those in `folder`, also for a Spark that another test has started."""
+    jvm = sys.modules["pyspark"].SparkContext._jvm if "pyspark" in sys.modules else None
+    if jvm is None:  # the one that a page starts is started there
+        yield
+        return
+    before = jvm.java.lang.System.getProperty("user.dir")
+    try:
+        _set_working_folder(jvm, str(folder))
+        yield
+    finally:
+        _set_working_folder(jvm, before)
+
+
+def _set_working_folder(jvm: Any, folder: str) -> None:
+    hadoop = jvm.org.apache.hadoop
+    jvm.java.lang.System.setProperty("user.dir", folder)
+    files = hadoop.fs.FileSystem.get(hadoop.conf.Configuration())
+    files.setWorkingDirectory(hadoop.fs.Path(folder))
 
 
 def free_ports() -> Iterator[int]:
