@@ -211,7 +211,7 @@ def receive(consumer: kourou.PullConsumer, count: int) -> list[bytes]:
     deadline = time.monotonic() + 30
     while len(found) < count and time.monotonic() < deadline:
         try:
-            found += [message.body for message in consumer.receive(timeout=0.3)]
+            found += [message.body for message in consumer.receive(count - len(found), timeout=0.3)]
         except kourou.MQError:
             time.sleep(0.1)
     return found

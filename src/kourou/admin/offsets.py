@@ -175,7 +175,7 @@ def _apply_one(connection: Connection, address: str, move: QueueMove) -> None:
         ):
             raise
     queue = MessageQueue(broker_name=move.broker, queue_id=move.queue_id, topic=move.topic)
-    connection.run(operations.commit_offset(address, queue, move.group, move.after))
+    connection.run(operations.commit_offset([address], queue, move.group, move.after))
 
 
 def skip(connection: Connection, group: str, topic: str) -> list[QueueMove]:

@@ -44,6 +44,10 @@ class Brokers:
         """Where the places and locks of this queue are kept; raises NotFound when it is nowhere."""
         return self._route(queue).master(queue.broker_name)
 
+    def keepers(self, queue: MessageQueue) -> list[str]:
+        """Where its place may be stored, the best first; raises NotFound when it is nowhere."""
+        return self._route(queue).keepers(queue.broker_name)
+
     def reader(self, queue: MessageQueue, broker_id: int = MASTER) -> str:
         """Where to read it; raises NotFound when it is nowhere."""
         return self._route(queue).reader(queue.broker_name, broker_id)

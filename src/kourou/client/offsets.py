@@ -101,8 +101,8 @@ class Places:
 
     async def _commit(self, held: HeldQueue, offset: int) -> MQError | None:
         try:
-            address = self._brokers.master(held.queue)
-            await self._brokers.run(operations.commit_offset(address, held.queue, self._group, offset))
+            keepers = self._brokers.keepers(held.queue)
+            await self._brokers.run(operations.commit_offset(keepers, held.queue, self._group, offset))
         except MQError as error:
             held.committed = None  # and so it is tried again
             self._complaints.warn("place", f"cannot store how far group {self._group} is: {error}")

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from kourou.client.refusals import accepted
 from kourou.client.routes import MASTER, NameServers, Routes
 from kourou.client.steps import Call, Operation
-from kourou.errors import ConfigError, NoMaster, NotFound
+from kourou.errors import ConfigError, NoMaster, NotFound, Unreachable
 from kourou.message import ReceivedMessage
 from kourou.protocol import record
 from kourou.protocol.bodies import ClusterInfo, MessageQueue, TopicList
@@ -186,9 +186,17 @@ def committed_offset(
     return reply.parse(OffsetReply).offset
 
 
-def commit_offset(address: str, queue: MessageQueue, group: str, queue_offset: int) -> Operation[None]:
+def commit_offset(keepers: list[str], queue: MessageQueue, group: str, queue_offset: int) -> Operation[None]:
+    """Store how far a group is, at the first of these brokers that can be reached (`Route.keepers`)."""
     header = UpdateOffset(group, queue.topic, queue.queue_id, queue_offset)
-    reply: Command = yield Call(address, request(RequestCode.UPDATE_CONSUMER_OFFSET, header), TIMEOUT_SECONDS)
+    for number, address in enumerate(keepers, 1):
+        command = request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        try:
+            reply: Command = yield Call(address, command, TIMEOUT_SECONDS)
+            break
+        except Unreachable:
+            if number == len(keepers):
+                raise
     accepted(
         reply,
         f"committing offset {queue_offset} of group '{group}' in queue {queue.queue_id} of '{queue.topic}'",

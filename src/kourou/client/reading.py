@@ -199,8 +199,8 @@ class Reading:
                 continue
             try:
                 assert self._route is not None
-                address = self._route.master(lane.queue.broker_name)
-                yield from operations.commit_offset(address, lane.queue, self.group, position)
+                keepers = self._route.keepers(lane.queue.broker_name)
+                yield from operations.commit_offset(keepers, lane.queue, self.group, position)
             except MQError as error:
                 failure = failure or error
             else:
@@ -278,9 +278,13 @@ class Reading:
             raise ConfigError(f"offsets is {offsets!r}; give an offset for each queue: {{queue: 42}}")
         for given, queue_offset in offsets.items():
             queue = self._at_broker(given)
-            address = yield from self._address_of(queue)
+            yield from self._address_of(queue)
+            assert self._route is not None
             yield from operations.commit_offset(
-                address, queue, self.group, settings.checked_count("offset", queue_offset)
+                self._route.keepers(queue.broker_name),
+                queue,
+                self.group,
+                settings.checked_count("offset", queue_offset),
             )
 
     def _address_of(self, queue: MessageQueue) -> Operation[str]:

@@ -133,6 +133,12 @@ class Route:
         address = by_id.get(broker_id) or by_id.get(MASTER)
         return address if address is not None else by_id[min(by_id)] if by_id else self.master(broker_name)
 
+    def keepers(self, broker_name: str) -> list[str]:
+        """Where a group's place may be stored: at the master, or at a replica while that is away, which hands
+        it on; raises NoMaster when the broker is not part of the route."""
+        by_id = self._addresses.get(broker_name, {})
+        return [by_id[broker_id] for broker_id in sorted(by_id)] or [self.master(broker_name)]
+
     @property
     def is_leaderless(self) -> bool:
         """Whether a broker of it has replicas, and no master at the moment."""

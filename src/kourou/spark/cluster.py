@@ -175,14 +175,14 @@ class Cluster:
 
         def ask(address: str, queue: MessageQueue) -> Operation[int]:
             try:
-                yield from operations.commit_offset(address, queue, name, by_wire[queue])
+                yield from operations.commit_offset([address], queue, name, by_wire[queue])
             except NotFound as error:
                 if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                     raise
                 # A 5.x broker of Apache's makes a group when it first pulls, but not when it first commits.
                 everything = Subscription(queue.topic, "*", 0)
                 yield from operations.pull(address, queue, by_wire[queue], everything, name, count=1)
-                yield from operations.commit_offset(address, queue, name, by_wire[queue])
+                yield from operations.commit_offset([address], queue, name, by_wire[queue])
             return by_wire[queue]
 
         return self._of_each(offsets, ask, of_master=True)

@@ -417,3 +417,11 @@ def test_another_broker_at_that_place_is_not_taken_for_it(
 
 def never(step: Call) -> Command:
     raise AssertionError(step)
+
+
+def test_a_place_is_kept_by_the_master_or_by_a_replica_while_that_is_away() -> None:
+    route = Route("t", route_of({"a": {0: "a0:1", 2: "a2:1", 1: "a1:1"}, "b": {1: "b1:1"}}))
+    assert route.keepers("a") == ["a0:1", "a1:1", "a2:1"]
+    assert route.keepers("b") == ["b1:1"]
+    with pytest.raises(NotFound, match="broker 'c' has no master"):
+        route.keepers("c")

@@ -16,6 +16,7 @@ from kourou.errors import (
     MQError,
     NotFound,
     ProtocolError,
+    Unreachable,
 )
 from kourou.protocol.bodies import BrokerData, ClusterInfo, MessageQueue, TopicList
 from kourou.protocol.codes import RequestCode, ResponseCode
@@ -155,12 +156,24 @@ def test_an_unknown_group_is_not_taken_for_a_new_one() -> None:
         )
 
 
+def test_an_offset_is_stored_at_the_next_broker_when_the_first_is_away() -> None:
+    def answer(step: Call) -> Command:
+        if step.address != "c:1":
+            raise Unreachable(f"cannot reach {step.address}")
+        return reply(None)
+
+    _, calls = play(operations.commit_offset(["a:1", "b:1", "c:1"], QUEUE, "g", 9), answer)
+    assert [call.address for call in calls] == ["a:1", "b:1", "c:1"]
+    with pytest.raises(Unreachable, match="b:1"):
+        play(operations.commit_offset(["a:1", "b:1"], QUEUE, "g", 9), answer)
+
+
 def test_offsets_are_asked_for_and_stored_under_rocketmq_s_names() -> None:
     def answer(step: Call) -> Command:
         return reply(OffsetReply(5))
 
     for operation, code, fields in [
-        (operations.commit_offset("a:1", QUEUE, "g", 9), 15, {"consumerGroup": "g", "commitOffset": "9"}),
+        (operations.commit_offset(["a:1"], QUEUE, "g", 9), 15, {"consumerGroup": "g", "commitOffset": "9"}),
         (operations.max_offset("a:1", QUEUE), 30, {}),
         (operations.min_offset("a:1", QUEUE), 31, {}),
         (operations.offset_at("a:1", QUEUE, 1234), 29, {"timestamp": "1234"}),
