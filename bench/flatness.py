@@ -23,7 +23,7 @@ from typing import Any
 from bench import generator
 from bench.folders import stored_folder
 from bench.process import cpu_seconds
-from bench.servers import OURS, SEGMENT_BYTES, Server, make_topic
+from bench.servers import OUR_SETTINGS, OURS, Server, make_topic
 from tests.kourou_process import serving_broker
 
 TOPIC, QUEUES, BODY_BYTES = "BenchFlat", 8, 1024
@@ -105,8 +105,7 @@ def measure(
 
 def _broker(stack: ExitStack, folder: Path) -> Server:
     folder.mkdir(parents=True, exist_ok=True)
-    settings = f"mappedFileSizeCommitLog={SEGMENT_BYTES}\n"
-    running = stack.enter_context(serving_broker(folder, settings=settings))
+    running = stack.enter_context(serving_broker(folder, settings=OUR_SETTINGS))
     server = Server(OURS, running.address("listens on"), running.pid)
     make_topic(server, TOPIC, QUEUES)
     return server

@@ -24,7 +24,16 @@ from bench import generator
 from bench.folders import STORED_QUEUES, STORED_TOPIC, stored_folder
 from bench.process import resident_mib
 from bench.restart import send_one
-from bench.servers import APACHE, APACHE_VERSION, OURS, PATIENT, SEGMENT_BYTES, Server, make_topic
+from bench.servers import (
+    APACHE,
+    APACHE_VERSION,
+    OUR_SETTINGS,
+    OURS,
+    PATIENT,
+    SEGMENT_BYTES,
+    Server,
+    make_topic,
+)
 from kourou.errors import MQError
 from tests.interop import apache, ours
 from tests.kourou_process import serving_broker
@@ -137,7 +146,7 @@ def _load_at_the_end(broker: Server, seconds: float) -> None:
 
 @contextmanager
 def _our_broker(folder: Path) -> Iterator[Server]:
-    with serving_broker(folder, settings=f"mappedFileSizeCommitLog={SEGMENT_BYTES}\n") as running:
+    with serving_broker(folder, settings=OUR_SETTINGS) as running:
         yield Server(OURS, running.address("listens on"), running.pid)
 
 

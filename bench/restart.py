@@ -21,7 +21,7 @@ from bench.folders import STORED_QUEUES as QUEUES
 from bench.folders import STORED_TOPIC as TOPIC
 from bench.folders import stored_folder
 from bench.process import resident_mib
-from bench.servers import OURS, SEGMENT_BYTES, Server, make_topic
+from bench.servers import OUR_SETTINGS, OURS, Server, make_topic
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command, request
 from kourou.protocol.headers import SendMessageV2
@@ -78,7 +78,7 @@ def _killed_and_started(folder: Path, count: int, kills: int, seconds: float) ->
 
 
 def _broker(folder: Path) -> AbstractContextManager[Serving]:
-    return serving_broker(folder, settings=f"mappedFileSizeCommitLog={SEGMENT_BYTES}\n")
+    return serving_broker(folder, settings=OUR_SETTINGS)
 
 
 def _server(running: Serving) -> Server:

@@ -22,6 +22,9 @@ HEAP = "1g"
 # A broker refuses what waited longer than these in its queue; under full load that is no error of the server.
 PATIENT = {"waitTimeMillsInSendQueue": 30_000, "osPageCacheBusyTimeOutMills": 30_000}
 SEGMENT_BYTES = 1024 * 1024 * 1024
+OUR_SETTINGS = "".join(
+    f"{key}={value}\n" for key, value in {"mappedFileSizeCommitLog": SEGMENT_BYTES, **PATIENT}.items()
+)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 from bench.folders import fill_with_topics
 from bench.process import resident_mib
 from bench.restart import send_one, send_request
-from bench.servers import SEGMENT_BYTES
+from bench.servers import OUR_SETTINGS
 from kourou.protocol.command import Command
 from kourou.remoting.blocking import BlockingClient
 from tests.kourou_process import Serving, serving_broker
@@ -97,7 +97,7 @@ def _start_and_kill(folder: Path, names: list[str]) -> tuple[float, float]:
 
 
 def _broker(folder: Path) -> AbstractContextManager[Serving]:
-    return serving_broker(folder, settings=f"mappedFileSizeCommitLog={SEGMENT_BYTES}\n")
+    return serving_broker(folder, settings=OUR_SETTINGS)
 
 
 def _send_everywhere(running: Serving, names: list[str]) -> None:
