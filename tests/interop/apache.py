@@ -48,7 +48,7 @@ QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 Happened = Callable[[], bool]
 
-STARTUP_SECONDS_MAX = 60.0
+STARTUP_SECONDS_MAX = 180.0
 STOP_SECONDS_MAX = 30.0
 
 

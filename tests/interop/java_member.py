@@ -103,7 +103,7 @@ def _running(version: str, folder: Path, main: str, arguments: list[str]) -> Ite
     )
     try:
         member = JavaMember(process)
-        wait_until(lambda: bool(member.events("ready")), 60, "the Java member was ready")
+        wait_until(lambda: bool(member.events("ready")), 240, "the Java member was ready")
         yield member
     finally:
         process.kill()
