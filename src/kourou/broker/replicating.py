@@ -249,8 +249,9 @@ class Replicating:
     # ------------------------------------------------------------------------------------------ changing
 
     async def become_master(self, term: int | None = None, role: str | None = None) -> None:
-        """Take messages, in `term` (the next one when not given). Everything of the log is visible and on the
-        disk when this returns, and the name servers have been told."""
+        """Take messages, in `term` (the next one when not given). Everything of the log is on the disk when
+        this returns, and the name servers have been told. It is visible, too, unless others have yet to
+        confirm it."""
         async with self._changing:
             if self._aside is not None:
                 await self._aside  # it takes away the end of the log that is to be ours

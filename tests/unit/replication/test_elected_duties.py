@@ -63,6 +63,16 @@ def staging(world: ReplicaWorld, broker: Broker) -> StagingPeer:
     return StagingPeer(world, peer=world.peer(broker), broker_name="pair")
 
 
+def committed(world: ReplicaWorld) -> StagingPeer:
+    """Ten messages, and not a moment more than it takes until their commit is answered."""
+    peer = staging(world, leading(world))
+    peer.stage(messages(numbered(0, 10)))
+    committing = peer.begin_commit()
+    while not committing.is_answered:
+        world.pass_time(0.001, step=0.001)
+    return peer
+
+
 def numbered(first: int, count: int) -> list[bytes]:
     return [b"%06d" % number for number in range(first, first + count)]
 
@@ -82,11 +92,7 @@ def test_chunks_that_are_not_shown_yet_are_not_missing(replicas: ReplicaWorld) -
 
 
 def test_a_commit_that_is_not_shown_yet_is_not_repeated(replicas: ReplicaWorld) -> None:
-    old = staging(replicas, leading(replicas))
-    old.stage(messages(numbered(0, 10)))
-    committing = old.begin_commit()
-    while not committing.is_answered:
-        replicas.pass_time(0.001, step=0.001)
+    old = committed(replicas)
     broker = fail_over(replicas)
     assert not broker.replicating.has_duties
     new = staging(replicas, broker)
@@ -117,11 +123,7 @@ def test_whoever_steps_down_before_it_knows_writes_nothing_down(replicas: Replic
 
 
 def test_after_a_start_nothing_is_said_of_a_log_that_nobody_has_confirmed(replicas: ReplicaWorld) -> None:
-    old = staging(replicas, leading(replicas))
-    old.stage(messages(numbered(0, 10)))
-    committing = old.begin_commit()
-    while not committing.is_answered:
-        replicas.pass_time(0.001, step=0.001)
+    old = committed(replicas)
     for name in NAMES:
         replicas.kill(name)
     for name in NAMES:
