@@ -148,7 +148,7 @@ class Fetching:
                 *(held.queue.queue_id, held.queue.topic, held.queue.broker_name),
                 *(pulled.min_offset, pulled.max_offset, before, pulled.next_offset),
             )
-            held.move_to(pulled.next_offset)
+            held.correct_to(pulled.next_offset)
             self._moved(held)
         elif pulled.messages:
             seconds = self._clock.monotonic() - held.pulled_at

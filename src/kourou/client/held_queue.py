@@ -130,6 +130,19 @@ class HeldQueue:
         self.committed = None
         self.not_before = 0.0
 
+    def correct_to(self, queue_offset: int) -> None:
+        """The broker does not hold what we asked for, but what begins, or ends, there.
+
+        Where messages have expired, those in flight are still to be done, and reading goes on behind the gap.
+        Where a queue has lost its end, what is in flight behind it is gone, and its places go to other
+        messages: all that is not done is read again.
+        """
+        if self.fetch_offset is not None and queue_offset > self.fetch_offset:
+            self.fetch_offset = queue_offset
+        else:
+            first = self.commit_offset
+            self.move_to(queue_offset if first is None else min(first, queue_offset))
+
     def forget_in_flight(self) -> None:
         self.generation += 1
         self.fetch_offset = None

@@ -76,3 +76,36 @@ def test_an_ending_queue_hands_out_nothing_but_its_outcomes_count() -> None:
     assert held.counts(held.generation)
     held.is_dropped = True
     assert not held.counts(held.generation)
+
+
+def test_what_is_in_flight_is_still_to_be_done_when_messages_behind_it_have_expired() -> None:
+    held = held_queue()
+    messages = [message(3), message(4)]
+    held.take(messages, 5)
+    generation = held.generation
+    held.correct_to(90)
+    assert held.counts(generation)
+    assert (held.commit_offset, held.fetch_offset, held.messages_in_flight) == (3, 90, 2)
+    held.finish(messages)
+    assert held.commit_offset == 90
+
+
+def test_what_is_not_done_is_read_again_when_a_queue_has_lost_its_end() -> None:
+    held = held_queue()
+    messages = [message(offset) for offset in (3, 4, 5, 6)]
+    held.take(messages, 7)
+    generation = held.generation
+    held.finish(messages[:1])
+    held.correct_to(6)  # it had 7 messages once, and what becomes the sixth is not what we hold as that
+    assert not held.counts(generation)
+    assert (held.commit_offset, held.fetch_offset, held.messages_in_flight) == (4, 4, 0)
+
+
+def test_a_place_behind_the_end_of_a_queue_is_its_end() -> None:
+    held = held_queue()
+    held.fetch_offset = 12
+    held.correct_to(9)
+    assert (held.commit_offset, held.fetch_offset) == (9, 9)
+    fresh = held_queue()
+    fresh.correct_to(2)
+    assert (fresh.commit_offset, fresh.fetch_offset) == (2, 2)
