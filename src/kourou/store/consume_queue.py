@@ -229,10 +229,6 @@ class ConsumeQueue:
         self._head = self._tail = None
         self.old_end = self.max_offset
 
-    def distrust_file(self) -> None:
-        """Write what is restored, also where it is read from the file already."""
-        self._head = self._tail = None
-
     def recover(self, trusted: int | None) -> None:
         """Find the last entry. With `trusted`, only those of records before that place are believed and
         kept; the rest is forgotten, and built again from the log."""
@@ -293,13 +289,11 @@ class ConsumeQueue:
         self.loaded()
 
     def restore(self, entries: bytes) -> None:
-        """As `append`, while loading: after a kill some entries are in the file already."""
-        if not self._tail or not self._tail.startswith(entries):
-            self._tail = None
-            self.append(entries)
-            return
-        self._tail = self._tail[len(entries) :]
-        self._count(entries)
+        """As `append`, while loading. After a kill some entries are in the file already: they are written all
+        the same, because a sync may have failed that was to bring them to the disk."""
+        tail = self._tail
+        self._tail = tail[len(entries) :] if tail and tail.startswith(entries) else None
+        self.append(entries)
 
     def zero_tail(self) -> bool:
         """Leave no entry of a former life behind the last one; returns whether there was any."""

@@ -100,12 +100,8 @@ def recover(
     queues: ConsumeQueues,
     checkpoint: Checkpoint,
     is_clean: bool,
-    is_suspect: bool = False,
 ) -> Recovered:
-    """Bring log and queues, freshly loaded, to one consistent end. Changes files; the lock must be held.
-
-    `is_suspect`: a sync failed, so that what is read from files may never reach the disk unless written anew.
-    """
+    """Bring log and queues, freshly loaded, to one consistent end. Changes files; the lock must be held."""
     _refuse_a_lost_log(config, log, queues, checkpoint, is_clean)
     if log.segments.is_empty:
         for queue in queues.on_disk():
@@ -115,9 +111,6 @@ def recover(
         log.resume(0)
         return Recovered(Position(0, -1, 0), 0, False, [], 0, {})
     start, last = _start(config, log, queues, checkpoint, is_clean)
-    if is_suspect:
-        for queue in queues.on_disk():
-            queue.distrust_file()
     try:
         return _Walk(config, log, queues, is_clean, start, last).run(start < checkpoint.end)
     except _EntriesMissing:

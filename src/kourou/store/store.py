@@ -103,7 +103,8 @@ STALL_REFUSAL_SECONDS = 0.1
 SEAL_SECONDS = 0.005
 _PROPERTIES_MAX = PROPERTIES_BYTES_MAX - records.CRC_PROPERTY_BYTES - 1
 _HIDDEN = (PREPARED, ROLLED_BACK)
-_SYNC_FAILED = b"a sync failed"
+_ANEW_BYTES_MAX = 1 << 30
+"""More than a log ever has that no sync was asked to bring to the disk."""
 _NOT_PREPARED = repeat(0)
 _USUAL_MORE_BYTES = 2 + records.CRC_PROPERTY_BYTES  # the length of the properties, and what is added to these
 
@@ -216,7 +217,6 @@ class Store:
         self._unclean_from: int | None = None
         self._recovered_end = 0
         self._last_inherited = -1  # where the last whole record of a log that was followed begins
-        self._is_suspect = False
         self._last_store_ms = 0
         self._tick_ms = 0  # 0: not looked at the clock yet
         self._body_max = config.message_bytes_max
@@ -252,9 +252,7 @@ class Store:
         is_clean = not self._files.exists(f"{config.root}/abort")
         self._log.load()
         self._queues.load(is_clean=is_clean)
-        # Only what the disk did not take counts: after a restart of the machine this note is gone, rightly.
-        self._is_suspect = not is_clean and self._files.read(f"{config.root}/abort").startswith(_SYNC_FAILED)
-        found = recover(config, self._log, self._queues, checkpoint, is_clean, self._is_suspect)
+        found = recover(config, self._log, self._queues, checkpoint, is_clean)
         self.damage = found.damage
         self._recovered_end, self._last_inherited = self._log.end, -1
         self._unclean_from = None if is_clean else min(max(checkpoint.end, self._log.start), self._log.end)
@@ -306,9 +304,14 @@ class Store:
 
     def _settle(self, found: Recovered, is_clean: bool) -> None:
         """What was recovered is on the disk, and `abort` says that somebody is at work, before anything new
-        is taken in."""
-        if self._is_suspect:
-            self._log.write_anew(found.start)
+        is taken in.
+
+        What a failed sync was to write counts as clean, though the disk does not have it: the next process of
+        this machine reads it, and no sync of its own would bring it to the disk. Who was killed may have had
+        no time to say that a sync had failed, so what no checkpoint vouches for is written anew in any case.
+        """
+        if self._unclean_from is not None:
+            self._write_anew(max(found.start, self._unclean_from, self._log.end - _ANEW_BYTES_MAX))
         if found.walked or not is_clean:
             for segment in self._log.segments.segments_between(found.start, self._log.end):
                 segment.file().sync()
@@ -321,6 +324,14 @@ class Store:
         abort.sync()
         abort.close()
         self._files.sync_folder(self.config.root)
+
+    def _write_anew(self, start: int) -> None:
+        try:
+            self._log.write_anew(start)
+        except OSError as error:
+            if not is_full(error):  # a file system that writes nothing in its place may need room for this
+                raise
+            log.warning("%s has no room to write the end of the log anew", self.config.root)
 
     def _report(self, walked: int, is_clean: bool) -> None:
         if not is_clean:
@@ -827,23 +838,8 @@ class Store:
         )
         self._is_blocked = True
         log.critical("%s", self.failed)
-        self._leave_note()
         self._waiters.fail(self.failed)
         self._fail_tick(self.failed)
-
-    def _leave_note(self) -> None:
-        """What a failed sync was to write counts as clean from now on, though the disk does not have it. The
-        next process of this machine would read it and believe it: it has to write it anew."""
-        try:
-            note = self._files.open(f"{self.config.root}/abort", create=True)
-            note.pwrite(_SYNC_FAILED, 0)
-            note.close()
-        except OSError as error:
-            log.error(
-                "%s/abort cannot be written: %s; restart the machine, not only the broker",
-                self.config.root,
-                error,
-            )
 
     def _fail_tick(self, reason: str) -> None:
         waiting = self._waiting + self._waiting_for_sync

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import Any
 
@@ -55,6 +56,20 @@ def test_a_kill_between_log_and_queues_loses_no_message() -> None:
         tick.run()
     again = store_on(files.crashed())
     assert [record.queue_offset for record in read_all(again)] == list(range(10))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_failed_sync_left_behind_is_on_the_disk_after_the_next_start(seed: int) -> None:
+    """Pages that were to be synced count as clean: they are read, and no sync would write them. The process
+    is killed before it can tell anybody of the failure."""
+    files = SimulatedFiles()
+    sent = fill(store_on(files, background=Later().background), 10)
+    files.fail("sync", error=errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        files.open(log_path()).sync()
+    files = files.crashed()
+    assert bodies_of(store_on(files)) == sent
+    assert bodies_of(store_on(files.power_cut(Chance(seed)))) == sent
 
 
 def test_a_torn_tail_is_cut_and_its_bytes_are_zeroed() -> None:
