@@ -421,7 +421,10 @@ class Reader(Actor):
             subscription="*",
             expression_type="TAG",
         )
+        asked_at = asyncio.get_running_loop().time()
         reply = await self._ask(address, request(RequestCode.PULL_MESSAGE, pull))
+        if self.world.may_have_lost(broker, asked_at):
+            return  # as with acknowledgements: the start that looked at the disk may have been faster
         if reply.code not in (
             ResponseCode.SUCCESS,
             ResponseCode.PULL_OFFSET_MOVED,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from unittest import mock
 
 from kourou.remoting.connection import Connection
-from tests.sim.virtual_time import VirtualLoop
+from tests.sim.virtual_time import StandStill, VirtualLoop
 from tests.sim.world import World
 
 
@@ -40,14 +40,17 @@ def simulate(seed: int, mutation: str | None = None, keep: list[World] | None = 
 
     began = time.perf_counter()
     loop = VirtualLoop()
+    worlds: list[World] = []
     with _nothing_from_outside(), mutated(mutation):
         try:
-            found, world = loop.run_until_complete(_run(seed))
+            found = loop.run_until_complete(_run(seed, worlds))
+        except StandStill as error:
+            found = [*worlds[0].found, f"I12: at {loop.time():.1f} s: {error}"]
         finally:
             loop.close()
     if keep is not None:
-        keep.append(world)
-    history = world.history
+        keep += worlds
+    history = worlds[0].history
     return Outcome(
         seed,
         found,
@@ -60,15 +63,16 @@ def simulate(seed: int, mutation: str | None = None, keep: list[World] | None = 
     )
 
 
-async def _run(seed: int) -> tuple[list[str], World]:
+async def _run(seed: int, worlds: list[World]) -> list[str]:
     world = World(seed)
+    worlds.append(world)
     try:
-        found = await world.run()
+        return await world.run()
     except Exception as error:
         broke = "" if isinstance(error, AssertionError) else traceback.format_exc()
         found = [*world.found, f"{error}{broke}"]
         await world._bury()
-    return found, world
+    return found
 
 
 @contextmanager

@@ -207,21 +207,24 @@ class Transactions:
     def _mend(self) -> None:
         """A power cut, or a master that went, may have taken one of a pair. The record alone is made a pair
         again; a mark alone says that something became of a half message which is not there, so that one is
-        open again, as a copy. Where the half message is gone that was committed, an earlier copy may be left:
-        that has ended."""
+        open again, as a copy; unless another pair says that it has ended, which may be that copy's. Where the
+        half message is gone that was committed, an earlier copy may be left: that has ended."""
         if not self._store.max_offset(HALF_TOPIC, 0):
             return  # there never was one; to look for it would take a start half a second more
         alone: Record | None = None
         without_marks: list[Record] = []
-        without_records: list[int] = []
+        without_records: set[int] = set()
+        ended: set[int] = set()
         committed_without_half: set[bytes | None] = set()
         for record in self._store.recovered():
             is_pair = alone is not None and alone.physical_offset + alone.size == record.physical_offset
             if half_messages.is_paired_mark(record):
+                offsets = half_messages.done_offsets(record)
                 if is_pair:
                     alone = None
+                    ended.update(offsets)
                 else:
-                    without_records += half_messages.done_offsets(record)
+                    without_records.update(each for each in offsets if self._is_meant_by(record, each))
             if alone is not None:
                 without_marks.append(alone)
             alone = record if self._half_before(record) is not None else None
@@ -237,7 +240,7 @@ class Transactions:
         for half in self._open_halves() if committed_without_half else ():
             if half.find(b"UNIQ_KEY") in committed_without_half:
                 self._end_again(half)
-        for offset in without_records:
+        for offset in sorted(without_records - ended):
             lost = self._half_at(offset)
             if lost is not None and lost.find(b"UNIQ_KEY") not in committed_without_half:
                 self._open_again(lost)

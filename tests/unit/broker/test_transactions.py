@@ -569,6 +569,51 @@ def test_a_commit_lost_with_the_power_though_its_mark_is_there_is_asked_about_ag
     assert orders(producer) == [b"paid"]
 
 
+def test_what_is_open_again_is_so_once_however_often_the_broker_is_killed(world: BrokerWorld) -> None:
+    """The mark that is alone is found by each start, until a checkpoint is behind it."""
+    world.start()
+    world.make_topic("orders")
+    producer = producer_of(world)
+    half = prepare(world, producer)
+    world.disk.hold()
+    end(producer, half, COMMIT)
+    [committed] = stored(world, "orders", 1)
+    crash_without(world, committed.physical_offset, committed.size)
+    world.start()
+    for _ in range(3):
+        restart(world, "crash")
+    producer = producer_of(world)
+    world.pass_time(CHECK_SECONDS + 1)
+    [check] = checks(producer)
+    assert end(producer, asked_about(check), COMMIT, from_check=True).code == 0
+    world.pass_time(2 * CHECK_SECONDS)
+    assert checks(producer) == []
+    assert orders(producer) == [b"paid"]
+
+
+def test_a_mark_that_is_left_of_a_lost_transaction_says_nothing_of_the_next_one_there(
+    world: BrokerWorld,
+) -> None:
+    world.start()
+    world.make_topic("orders")
+    producer = producer_of(world)
+    start = world.broker.store.wrote
+    world.disk.hold()
+    end(producer, prepare(world, producer), COMMIT)
+    [committed] = stored(world, "orders", 1)
+    crash_without(world, start, committed.physical_offset + committed.size - start)
+    world.start()
+    producer = producer_of(world)
+    half = prepare(world, producer)
+    assert half.queue_offset == 0
+    end(producer, half, COMMIT)
+    restart(world, "crash")
+    producer = producer_of(world)
+    world.pass_time(2 * CHECK_SECONDS)
+    assert checks(producer) == []
+    assert orders(producer) == [b"paid"]
+
+
 def test_a_delayed_message_waits_from_its_commit_on(started: BrokerWorld, producer: Peer) -> None:
     half = prepare(started, producer, DELAY="2")
     started.pass_time(4)
