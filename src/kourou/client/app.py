@@ -14,13 +14,15 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from kourou.client.consumer_settings import ConsumerOptions
 from kourou.client.payloads import taking_messages
 from kourou.client.push_consumer import AsyncPushConsumer
 from kourou.client.settings import checked_consumer_group, checked_topic
 from kourou.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kourou.client.options import ConsumerOptions
 
 Handled = TypeVar("Handled", bound=Callable[..., object])
 

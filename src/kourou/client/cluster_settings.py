@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from kourou.client.address_map import AddressMap
 from kourou.client.finding import find_name_servers
@@ -24,21 +25,11 @@ if TYPE_CHECKING:
     from kourou.client.telemetry import Telemetry
 
 
-class ClusterOptions(TypedDict, total=False):
-    """The keywords all clients take; `ClusterSettings` says what they mean."""
-
-    properties: Mapping[str, str] | None
-    namespace: str | None
-    tls: ClientTls | None
-    access: Credentials | None
-    address_map: Mapping[str, str] | None
-    route_cache: str | os.PathLike[str] | None
-    telemetry: Telemetry | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterSettings:
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a client reaches its cluster."""
+
+    # A Struct and no dataclass, as all settings of clients: to define one takes a fiftieth of the time, which
+    # everybody pays who imports a client.
 
     properties: Mapping[str, str] | None = None
     """Properties of the original: rocketmq.namesrv.addr, rocketmq.namesrv.domain (`finding.py`)."""

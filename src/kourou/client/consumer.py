@@ -17,10 +17,10 @@ import queue
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from kourou.client.consume_hooks import ConsumeAttempt
-from kourou.client.consumer_settings import ConsumerOptions, ConsumerSettings
+from kourou.client.consumer_settings import ConsumerSettings
 from kourou.client.consuming import Consuming
 from kourou.client.delays import DelayLevel
 from kourou.client.outcomes import DeadLetter, RetryLater
@@ -33,6 +33,9 @@ from kourou.doors.network import RealNetwork
 from kourou.errors import ConfigError
 from kourou.message import ReceivedMessage
 from kourou.protocol.bodies import MessageQueue
+
+if TYPE_CHECKING:
+    from kourou.client.options import ConsumerOptions
 
 
 class Delivery(ReceivedMessage):

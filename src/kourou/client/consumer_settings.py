@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from kourou.client.assignment import Assign, assign_evenly
-from kourou.client.cluster_settings import ClusterOptions, ClusterSettings
+from kourou.client.cluster_settings import ClusterSettings
 from kourou.client.consume_hooks import ConsumeHook
 from kourou.client.held_keys import KeyOf
 from kourou.client.operations import Start, checked_start
@@ -26,33 +25,7 @@ MIB = 1024 * 1024
 OrderedFailure = Literal["dead-letter", "skip", "block"]
 
 
-class ConsumerOptions(ClusterOptions, total=False):
-    """The keywords all forms of such consumers take; `ConsumerSettings` says what they mean."""
-
-    broadcast: bool
-    start: Start
-    retries: int | None
-    threads: int
-    pull_messages: int
-    queue_messages_max: int
-    queue_bytes_max: int
-    queue_span_max: int
-    assign: Assign
-    consume_timeout: float
-    ordered_pause: float
-    ordered_failure: OrderedFailure
-    ordered_key: KeyOf | None
-    commit_seconds: float
-    heartbeat_seconds: float
-    rebalance_seconds: float
-    drain_seconds: float
-    offsets_file: str | os.PathLike[str] | None
-    hooks: Sequence[ConsumeHook]
-    trace: bool | str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConsumerSettings(ClusterSettings):
+class ConsumerSettings(ClusterSettings, frozen=True, kw_only=True):
     """The settings of a consumer that is fed by its brokers; times in seconds.
 
     Reading from a queue pauses while more than `queue_messages_max` of its messages, or more than

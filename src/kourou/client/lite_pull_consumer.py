@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+import msgspec
 
 from kourou.client import operations
 from kourou.client.assignment import assign_fixed
-from kourou.client.consumer_settings import ConsumerOptions, ConsumerSettings
+from kourou.client.consumer_settings import ConsumerSettings
 from kourou.client.consuming import Consuming
 from kourou.client.held_queue import HeldQueue
 from kourou.client.namespaces import queue_with_namespace
@@ -34,6 +35,9 @@ from kourou.errors import ConfigError
 from kourou.message import ReceivedMessage
 from kourou.protocol.bodies import MessageQueue
 from kourou.remoting.limit import Limit
+
+if TYPE_CHECKING:
+    from kourou.client.options import ConsumerOptions
 
 POLL_SECONDS = 5.0
 
@@ -254,7 +258,7 @@ class Polling:
         if not chosen:
             raise ConfigError("no queue is given to be assigned")
         self._is_assigned = True
-        consuming.settings = replace(consuming.settings, assign=assign_fixed(chosen))
+        consuming.settings = msgspec.structs.replace(consuming.settings, assign=assign_fixed(chosen))
         for topic in sorted({queue.topic for queue in chosen}):
             consuming.subscribe(topic, None, None, Listener(_polled))
 

@@ -17,7 +17,7 @@ from kourou.client import presence
 from kourou.client.asking import Asking
 from kourou.client.delays import Delay
 from kourou.client.drive import AsyncDriver, BlockingDriver
-from kourou.client.producer_settings import ProducerOptions, ProducerSettings
+from kourou.client.producer_settings import ProducerSettings
 from kourou.client.queue_choice import Order, Select
 from kourou.client.route_news import route_news
 from kourou.client.sending import Sending, Where
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from kourou.client.lingering import Lingering
+    from kourou.client.options import ProducerOptions
 
 REQUEST_SECONDS = 3.0
 HEARTBEAT_JOIN_SECONDS = 1.0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from kourou.client.cluster_settings import ClusterOptions, ClusterSettings
+from kourou.client.cluster_settings import ClusterSettings
 from kourou.client.sends import RETRIED_CODES, SendHook
 from kourou.client.settings import checked_count, checked_hooks, checked_seconds, checked_trace
 from kourou.errors import ConfigError
@@ -22,30 +21,7 @@ CompressionName = Literal["zlib", "lz4", "zstd"]
 Avoidance = Literal["4.9", "5"]
 
 
-class ProducerOptions(ClusterOptions, total=False):
-    """The keywords all forms of producers take; `ProducerSettings` says what they mean."""
-
-    send_timeout: float
-    retries: int
-    retries_soon: int
-    retried_codes: Collection[int]
-    retry_another_broker_when_not_stored: bool
-    compress_over: int | None
-    compression: CompressionName
-    message_bytes_max: int
-    vip_channel: bool
-    hooks: Sequence[SendHook]
-    end_transaction_hooks: Sequence[EndTransactionHook]
-    trace: bool | str
-    avoid_slow_brokers: Avoidance | None
-    probe_brokers: bool
-    linger: float | None
-    in_flight_max: int
-    in_flight_bytes_max: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProducerSettings(ClusterSettings):
+class ProducerSettings(ClusterSettings, frozen=True, kw_only=True):
     """The settings of a producer; names as in Java where Java has them, times in seconds."""
 
     send_timeout: float = 3.0

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
-from kourou.client.cluster_settings import ClusterOptions, ClusterSettings
+from kourou.client.cluster_settings import ClusterSettings
 from kourou.client.drive import AsyncDriver, BlockingDriver
 from kourou.client.operations import Pulled, Start
 from kourou.client.reading import Reading
@@ -20,6 +20,9 @@ from kourou.doors.chance import Chance
 from kourou.doors.clock import RealClock
 from kourou.message import ReceivedMessage
 from kourou.protocol.bodies import MessageQueue
+
+if TYPE_CHECKING:
+    from kourou.client.options import ClusterOptions
 
 RECEIVE_SECONDS = 5.0
 PULL_SECONDS = 20.0

@@ -12,9 +12,9 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from kourou.client.consumer_settings import ConsumerOptions, ConsumerSettings
+from kourou.client.consumer_settings import ConsumerSettings
 from kourou.client.consuming import Consuming
 from kourou.client.handlers import is_async, name_of
 from kourou.client.home import Home
@@ -26,6 +26,9 @@ from kourou.doors.files import RealFiles
 from kourou.doors.network import RealNetwork
 from kourou.errors import ConfigError
 from kourou.protocol.bodies import MessageQueue
+
+if TYPE_CHECKING:
+    from kourou.client.options import ConsumerOptions
 
 Handled = TypeVar("Handled", bound=Callable[[Any], object])
 T = TypeVar("T")

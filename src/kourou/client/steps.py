@@ -16,13 +16,15 @@ when that fails is therefore written once, and `drive.py` runs it blocking or as
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
 
 from kourou.errors import MQError
 from kourou.protocol.command import Command
 
 
-class Call(NamedTuple):
+class Call(msgspec.Struct, frozen=True):
     address: str
     command: Command
     timeout: float
@@ -30,13 +32,13 @@ class Call(NamedTuple):
     one_way: bool = False
 
 
-class Launch(NamedTuple):
+class Launch(msgspec.Struct, frozen=True):
     token: Hashable
     """Comes back with the outcome."""
     call: Call
 
 
-class Collect(NamedTuple):
+class Collect(msgspec.Struct, frozen=True):
     timeout: float
     """Seconds to wait for the first outcome."""
 
@@ -63,7 +65,7 @@ class Arrival:
             tell()
 
 
-class Wait(NamedTuple):
+class Wait(msgspec.Struct, frozen=True):
     arrival: Arrival
     timeout: float
     """Seconds."""
@@ -71,17 +73,17 @@ class Wait(NamedTuple):
     """Whether a broker sends it by itself; otherwise another operation of ours brings it."""
 
 
-class Pause(NamedTuple):
+class Pause(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Fetch(NamedTuple):
+class Fetch(msgspec.Struct, frozen=True):
     url: str
     timeout: float
     """Seconds."""
 
 
-class Hear(NamedTuple):
+class Hear(msgspec.Struct, frozen=True):
     address: str
 
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 from kourou.client import transactions
 from kourou.client.producer import AsyncProducer, Producer
-from kourou.client.producer_settings import ProducerOptions
 from kourou.client.sending import Sending, check_message
 from kourou.client.sends import SendResult
 from kourou.client.steps import Operation
@@ -33,6 +32,8 @@ from kourou.remoting.answer import Answer, Handler
 
 if TYPE_CHECKING:
     import asyncio
+
+    from kourou.client.options import ProducerOptions
 
 CHECKS_WAITING_MAX = 2000
 """Questions of brokers beyond this are dropped: they ask again."""

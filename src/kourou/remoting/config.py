@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, get_args
+
+import msgspec
 
 from kourou.errors import ConfigError
 from kourou.protocol.frame import FRAME_BYTES_MAX
@@ -15,8 +16,21 @@ MIB = 1024 * KIB
 TlsMode = Literal["disabled", "permissive", "enforcing"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TlsConfig:
+class _Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate of our own, and whom to trust; all files are PEM."""
+
+    certificate: str | None = None
+    key: str | None = None
+    key_password: str | None = None
+    trust: str | None = None
+
+    def __repr__(self) -> str:
+        """Without the password."""
+        shown = (name for name in self.__struct_fields__ if name != "key_password")
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+
+class TlsConfig(_Tls, frozen=True, kw_only=True):
     """TLS on the same port as plain frames.
 
     `disabled` closes TLS clients, `permissive` serves both, `enforcing` closes plain ones. There is no
@@ -26,10 +40,6 @@ class TlsConfig:
     """
 
     mode: TlsMode = "permissive"
-    certificate: str | None = None
-    key: str | None = None
-    key_password: str | None = field(default=None, repr=False)
-    trust: str | None = None
     require_client_certificate: bool = False
 
     def __post_init__(self) -> None:
@@ -44,18 +54,13 @@ class TlsConfig:
             raise ConfigError("client certificates are required, but no CA file to trust is named")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClientTls:
+class ClientTls(_Tls, frozen=True, kw_only=True):
     """TLS towards a server. The certificate and the host name are verified unless `verify` is False.
 
     `trust` is a CA file (PEM) to be used instead of the system's; `server_name` the name to verify when
     the address is not it.
     """
 
-    trust: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    key_password: str | None = field(default=None, repr=False)
     server_name: str | None = None
     verify: bool = True
 
@@ -64,8 +69,7 @@ class ClientTls:
             raise ConfigError("a client certificate needs both its certificate file and its key file (PEM)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerConfig:
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One listening port, and how much its peers may take.
 
     `total_in_flight_bytes_max` bounds, each for itself, what all connections together have half received,
@@ -94,7 +98,7 @@ class ServerConfig:
     write_buffer_bytes_max: int = 8 * MIB  # above it for `write_stall_seconds`: closed
     write_stall_seconds: float = 30.0  # no progress for so long: closed, however little is buffered
 
-    patience_seconds: Mapping[int, float] = field(default_factory=dict)
+    patience_seconds: Mapping[int, float] = {}
     """By code: a request that was put off for longer is refused, not served: its sender may ask another."""
 
     tls: TlsConfig | None = None

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from kourou.client.drive import AsyncDriver, BlockingDriver
@@ -128,7 +129,7 @@ def test_what_an_operation_raises_reaches_the_caller(run: Run) -> None:
 
 def test_a_one_way_call_has_no_reply(run: Run) -> None:
     def operation() -> Operation[object]:
-        return (yield ask("a")._replace(one_way=True))
+        return (yield msgspec.structs.replace(ask("a"), one_way=True))
 
     assert run(operation()) is None
 
