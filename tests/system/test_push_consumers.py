@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -282,3 +283,71 @@ def test_without_anybody_there_it_says_so() -> None:
         consumer.on("orders")(print)
         with pytest.raises(kourou.Unreachable):
             consumer.start()
+
+
+@pytest.mark.parametrize("form", ["blocking", "async"])
+def test_a_loop_gets_nothing_of_a_queue_that_is_somebody_else_s_by_now(
+    form: str, broker: kourou.LocalBroker, topic: str, producer: kourou.Producer
+) -> None:
+    """What was read ahead of it is read by its new owner, and would be handled twice."""
+    for number in range(200):
+        producer.send(kourou.Message(topic, b"%d" % number))
+    kind: Any = kourou.Consumer if form == "blocking" else kourou.AsyncConsumer
+
+    async def run() -> list[bytes]:
+        taken: list[bytes] = []
+
+        async def take(consumer: Any, seconds: float) -> bool:
+            received = consumer.receive(timeout=seconds)
+            message = await received if form == "async" else received
+            if message is not None:
+                taken.append(message.body)
+                message.done()
+            return message is not None
+
+        async def enter() -> Any:
+            consumer = kind(f"handed-over-{form}", topic, broker.name_server, start="earliest")
+            return await consumer.__aenter__() if form == "async" else consumer.__enter__()
+
+        first = await enter()
+        assert await take(first, 10)
+        second = await enter()
+        until = time.monotonic() + 10
+        while [_queues_of(topic, each) for each in (first, second)] != [2, 2]:
+            assert time.monotonic() < until, "the queues were not shared out"
+            await asyncio.sleep(0.01)
+        while any([await take(first, 0.5), await take(second, 0.5)]):
+            pass
+        for consumer in (first, second):
+            closed = consumer.close()
+            if form == "async":
+                await closed
+        return taken
+
+    assert Counter(asyncio.run(run())) == Counter(b"%d" % number for number in range(200))
+
+
+def test_threads_may_take_messages_while_their_loop_is_closed(
+    broker: kourou.LocalBroker, topic: str, producer: kourou.Producer
+) -> None:
+    producer.send_all(kourou.Message(topic, b"%d" % number) for number in range(2000))
+    for turn in range(5):
+        consumer = kourou.Consumer(f"ended-{turn}", topic, broker.name_server, start="earliest")
+        with consumer:
+            threads = [threading.Thread(target=_take_all, args=(consumer,), daemon=True) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            while not consumer.positions():
+                time.sleep(0.01)
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive(), "it waits for a message that cannot come"
+
+
+def _queues_of(topic: str, consumer: Any) -> int:
+    return sum(queue.topic == topic for queue in consumer.positions())
+
+
+def _take_all(consumer: kourou.Consumer) -> None:
+    for message in consumer:
+        message.done()

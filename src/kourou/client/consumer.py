@@ -25,6 +25,7 @@ from kourou.client.consuming import Consuming
 from kourou.client.delays import DelayLevel
 from kourou.client.outcomes import DeadLetter, RetryLater
 from kourou.client.push_consumer import LoopThread
+from kourou.client.settings import checked_timeout
 from kourou.client.workers import Finished, Listener, Task
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, RealClock
@@ -133,8 +134,14 @@ class Deliveries:
     def stop(self) -> None:
         self._take_all()
 
-    def deliver(self, task: Task) -> Delivery:
-        """The next message of a task, to whoever wants it. Any thread may ask, and settle."""
+    def deliver(self, task: Task) -> Delivery | None:
+        """The next message of a task, to whoever wants it; None when it is no longer ours to handle.
+
+        Any thread may ask, and settle.
+        """
+        if not task.goes_on:  # its queue was given up, or moved elsewhere, while it lay here
+            self._tell(self._finished, [task])
+            return None
         task.started_at = self._clock.monotonic()
         self._running[task] = None
         (message,) = task.units[task.done]
@@ -145,8 +152,11 @@ class Deliveries:
     def _settle(self, task: Task, attempt: ConsumeAttempt | None, failure: BaseException | None) -> None:
         if attempt is not None and task.listener.hooks is not None:
             task.listener.hooks.end(attempt, failure)
+        self._tell(self._settled, task, failure)
+
+    def _tell(self, whom: Callable[..., None], *what: Any) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._settled, task, failure)
+            self._loop.call_soon_threadsafe(whom, *what)
         except RuntimeError:  # the consumer is closed, and its loop gone
             return
 
@@ -160,6 +170,17 @@ class Deliveries:
                 self._put(task)
                 return
         self._finished([task])
+
+
+class Left:
+    """What is left of the time somebody waits: all there is without a timeout."""
+
+    def __init__(self, clock: Clock, timeout: float | None) -> None:
+        self._clock = clock
+        self._until = None if timeout is None else clock.monotonic() + checked_timeout(timeout)
+
+    def seconds(self) -> float | None:
+        return None if self._until is None else max(0.0, self._until - self._clock.monotonic())
 
 
 def _check_entered(consuming: Consuming) -> None:
@@ -196,7 +217,7 @@ class Consumer:
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._arrived: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-        clock = RealClock()
+        self._clock = clock = RealClock()
         self._deliveries = Deliveries(clock, self._arrived.put, self._take_all)
         self._consuming = Consuming(
             group,
@@ -213,14 +234,17 @@ class Consumer:
     def receive(self, timeout: float | None = None) -> Delivery | None:
         """The next message; None when none came in `timeout` seconds, or the consumer was closed."""
         _check_entered(self._consuming)
-        try:
-            task = self._arrived.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        if task is None:
-            self._arrived.put(None)  # for the next one who waits
-            return None
-        return self._deliveries.deliver(task)
+        left = Left(self._clock, timeout)
+        while True:
+            try:
+                task = self._arrived.get(timeout=left.seconds())
+            except queue.Empty:
+                return None
+            if task is None:
+                self._arrived.put(None)  # for the next one who waits
+                return None
+            if (delivery := self._deliveries.deliver(task)) is not None:
+                return delivery
 
     def positions(self) -> dict[MessageQueue, int]:
         """As `PushConsumer.positions`."""
@@ -234,11 +258,14 @@ class Consumer:
         self._arrived.put(None)
 
     def _take_all(self) -> list[Task]:
-        taken = []
-        while not self._arrived.empty():
-            if (task := self._arrived.get()) is not None:
+        taken: list[Task] = []
+        while True:
+            try:
+                task = self._arrived.get_nowait()
+            except queue.Empty:  # not asked before: a thread may take the last one at any time
+                return taken
+            if task is not None:
                 taken.append(task)
-        return taken
 
     def __iter__(self) -> Iterator[Delivery]:
         """Every message, until the consumer is closed."""
@@ -282,7 +309,7 @@ class AsyncConsumer:
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._arrived: asyncio.Queue[Task | None] = asyncio.Queue()
-        clock = RealClock()
+        self._clock = clock = RealClock()
         self._deliveries = Deliveries(clock, self._arrived.put_nowait, self._take_all)
         self._consuming = Consuming(
             group,
@@ -301,15 +328,18 @@ class AsyncConsumer:
     ) -> Delivery | None:
         """As `Consumer.receive`."""
         _check_entered(self._consuming)
-        try:
-            async with asyncio.timeout(timeout):
-                task = await self._arrived.get()
-        except TimeoutError:
-            return None
-        if task is None:
-            self._arrived.put_nowait(None)  # for the next one who waits
-            return None
-        return self._deliveries.deliver(task)
+        left = Left(self._clock, timeout)
+        while True:
+            try:
+                async with asyncio.timeout(left.seconds()):
+                    task = await self._arrived.get()
+            except TimeoutError:
+                return None
+            if task is None:
+                self._arrived.put_nowait(None)  # for the next one who waits
+                return None
+            if (delivery := self._deliveries.deliver(task)) is not None:
+                return delivery
 
     def positions(self) -> dict[MessageQueue, int]:
         """As `PushConsumer.positions`."""
