@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from kourou.errors import ConfigError, ConnectionLost, TimedOut, Unreachable
-from kourou.protocol.command import Command
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.command import Command, request
 from kourou.remoting.blocking import BlockingClient
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.server import Answer
@@ -296,3 +297,17 @@ def test_garbage_from_a_server_is_a_lost_connection() -> None:
         with BlockingClient() as client, pytest.raises(ConnectionLost, match="frame of"):
             client.call(f"127.0.0.1:{listening.getsockname()[1]}", Command(ECHO))
         thread.join()
+
+
+def test_a_connection_that_is_made_while_the_client_closes_is_closed_as_well() -> None:
+    ours, theirs = socket.socketpair()
+
+    def dial_and_close(host: str, port: int, timeout: float) -> socket.socket:
+        client.close()
+        return ours
+
+    client = BlockingClient(dial=dial_and_close)
+    with theirs:
+        with pytest.raises(ConnectionLost, match="this client is closed"):
+            client.call("127.0.0.1:9876", request(RequestCode.HEART_BEAT), timeout=3.0)
+        assert ours.fileno() == -1

@@ -16,6 +16,7 @@ class SlowProxy:
         self._target = (host, int(port))
         self.delay = 0.0
         self.address = ""
+        self.connections = 0
 
     async def start(self) -> None:
         self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -23,6 +24,7 @@ class SlowProxy:
         self.address = f"{host}:{port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         from_server, to_server = await asyncio.open_connection(*self._target)
         try:
             await asyncio.gather(self._pass(reader, to_server, False), self._pass(from_server, writer, True))

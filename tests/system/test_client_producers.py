@@ -224,6 +224,24 @@ def test_a_broker_asks_about_a_transaction_whose_end_nobody_told(
     assert set(asked) == {transaction.message_id}
 
 
+def test_a_check_that_wants_to_end_the_program_is_asked_again(broker: kourou.LocalBroker, topic: str) -> None:
+    asked: list[str] = []
+
+    def check(message: kourou.ReceivedMessage) -> kourou.TransactionState:
+        asked.append(message.message_id)
+        if len(asked) == 1:
+            raise SystemExit(3)
+        return kourou.TransactionState.COMMIT
+
+    group = f"shop-{next(_numbers)}"
+    with kourou.TransactionProducer(group, check, broker.name_server) as producer:
+        with producer.transaction(kourou.Message(topic, b"asked for")) as transaction:
+            transaction.leave_unknown()
+        deadline = time.monotonic() + 10
+        while bodies(broker, topic, 1, 0.3) != [b"asked for"]:
+            assert time.monotonic() < deadline, f"asked {len(asked)} times"
+
+
 def test_a_new_producer_of_the_group_is_asked_what_the_old_one_left(
     form: Form, broker: kourou.LocalBroker, topic: str
 ) -> None:

@@ -9,6 +9,7 @@ The figures are printed (`pytest -s`); they are in docs/high-availability.md.
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
@@ -19,6 +20,7 @@ import pytest
 
 import kourou
 from tests.kourou_process import Serving, serving_broker, serving_name_server
+from tests.system.slow_proxy import SlowProxy, slow_proxy
 
 SECONDS = 1.0
 
@@ -106,3 +108,22 @@ def sends_until_gone(names: str, broker: Serving, ending: str) -> tuple[set[byte
         for thread in threads:
             thread.join(20)
     return answered, one_way
+
+
+def test_a_send_under_way_when_its_producer_closes_is_told_and_makes_no_new_connection() -> None:
+    async def main(broker: kourou.LocalBroker, proxy: SlowProxy) -> None:
+        producer = kourou.AsyncProducer(
+            "senders", broker.name_server, address_map={broker.address: proxy.address}
+        )
+        await producer.send(kourou.Message("t", b"first"))
+        proxy.delay = 5.0
+        sending = asyncio.create_task(producer.send(kourou.Message("t", b"second")))
+        await asyncio.sleep(0.2)
+        before = proxy.connections
+        await producer.close()
+        with pytest.raises(kourou.ConnectionLost, match="closed"):
+            await asyncio.wait_for(sending, 10)
+        assert proxy.connections == before
+
+    with kourou.LocalBroker(memory=True) as broker, slow_proxy(broker.address) as proxy:
+        asyncio.run(main(broker, proxy))

@@ -108,8 +108,14 @@ class BlockingDriver:
         """Run it without waiting; `then` is told what came of it, in a thread of the driver's choice."""
         self.attend()
         started = _Started(operation, then)
-        self._started.add(started)
-        self._advance(started, None)
+        with self._lock:
+            self._started.add(started)
+            is_closed = self._is_closed
+        if is_closed:  # nobody would go on with it
+            operation.close()
+            self._finish(started, _closed())
+        else:
+            self._advance(started, None)
 
     def attend(self, chores: Chores | None = None) -> None:
         """From now on read what brokers send by themselves, and do `chores`, first at once."""
@@ -136,8 +142,10 @@ class BlockingDriver:
                 attendant.join(2 * POLL_SECONDS)  # it may be in the middle of a connect
         self._client.close()
         self._resume()
-        for started in list(self._started):
-            self._finish(started, ConnectionLost("the client was closed before there was an answer"))
+        with self._lock:
+            left = list(self._started)
+        for started in left:
+            self._finish(started, _closed())
 
     def _perform(self, step: Step) -> Any:
         if isinstance(step, Call):
@@ -227,13 +235,17 @@ class BlockingDriver:
 
     def _resume(self) -> None:
         while self._resumable:
-            started, outcome = self._resumable.popleft()
+            try:
+                started, outcome = self._resumable.popleft()
+            except IndexError:  # another thread was faster: one that closes
+                return
             self._advance(started, outcome)
 
     def _finish(self, started: _Started, result: Any) -> None:
-        if started not in self._started:
-            return
-        self._started.discard(started)
+        with self._lock:
+            if started not in self._started:
+                return
+            self._started.discard(started)
         try:
             started.then(result)
         except Exception:
@@ -334,6 +346,7 @@ class AsyncDriver:
         self._arrival: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+        self._is_closed = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, operation: Operation[Result]) -> Result:
@@ -362,9 +375,10 @@ class AsyncDriver:
             self._keep_task(self._keep_doing(chores))
 
     async def close(self) -> None:
-        """Hang up. What was started and is not done is told ConnectionLost."""
+        """Hang up. What was started and is not done is told ConnectionLost, and so is whoever goes on."""
         import asyncio
 
+        self._is_closed = True
         if self._loop not in (None, asyncio.get_running_loop()):
             self._client = None  # its connections are another loop's, which is closed most likely
             return
@@ -409,6 +423,8 @@ class AsyncDriver:
 
     def _connected(self) -> Client:
         """The client of the loop that runs now; made here because none may run when a producer is made."""
+        if self._is_closed:  # a send that was under way would try again, and nobody would ever hang up
+            raise ConnectionLost("this client was closed meanwhile")
         import asyncio
 
         from kourou.doors.network import RealNetwork
@@ -460,7 +476,7 @@ class AsyncDriver:
         try:
             result: Any = await self.run(operation)
         except asyncio.CancelledError:
-            then(ConnectionLost("the client was closed before there was an answer"))
+            then(_closed())
             raise
         except Exception as error:
             result = error
@@ -495,6 +511,10 @@ async def _arrived(step: Wait) -> Any:
     except TimeoutError:
         pass  # then nothing has come
     return step.arrival.value
+
+
+def _closed() -> ConnectionLost:
+    return ConnectionLost("the client was closed before there was an answer")
 
 
 def _keep(settled: Settled, token: Hashable, outcome: Command | Exception) -> None:

@@ -111,7 +111,8 @@ class TransactionProducer(Producer):
                 continue
             try:
                 state, why = _checked_state(self._check(check.message)), None
-            except Exception as error:
+            except BaseException as error:
+                # Whatever it is, SystemExit included: without this thread nobody would answer any more.
                 state, why = TransactionState.UNKNOWN, error
                 _complain(check, error)
             try:
@@ -303,7 +304,9 @@ class AsyncTransaction(_Transaction):
         await self._driver.run(self._end(error))
 
 
-def _told(sending: Sending, check: Check, state: TransactionState, why: Exception | None) -> Operation[None]:
+def _told(
+    sending: Sending, check: Check, state: TransactionState, why: BaseException | None
+) -> Operation[None]:
     """Answer a broker's question."""
     command = check.answer(sending.group, state, why)
     return transactions.tell(check.address, command, sending.end_transaction_hooks, check.message.properties)
@@ -323,7 +326,7 @@ def _checked_state(state: object) -> TransactionState:
     return state
 
 
-def _complain(check: Check, error: Exception) -> None:
+def _complain(check: Check, error: BaseException) -> None:
     _log.warning(
         "the check function failed for message %s, so the broker will ask again: %s: %s",
         check.message.message_id,

@@ -107,7 +107,7 @@ class Check(NamedTuple):
     def group(self) -> str | None:
         return self.message.properties.get("PGROUP")
 
-    def answer(self, group: str, state: TransactionState, why: Exception | None = None) -> Command:
+    def answer(self, group: str, state: TransactionState, why: BaseException | None = None) -> Command:
         header = EndTransaction(
             producer_group=group,
             half_queue_offset=self.header.half_queue_offset,
@@ -173,5 +173,5 @@ def _end(header: EndTransaction, remark: str | None) -> Command:
     return command
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:REMARK_CHARACTERS_MAX]

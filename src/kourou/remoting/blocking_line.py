@@ -297,7 +297,12 @@ class BlockingLine:
             raise self._failure from None
         with self._state:
             self._backoff.succeeded()
-            self._socket, self._reader = connected, FrameReader()
+            is_closed = self._is_closed
+            if not is_closed:
+                self._socket, self._reader = connected, FrameReader()
+        if is_closed:  # meanwhile, and nobody would close this one
+            connected.close()
+            raise ConnectionLost(f"cannot call {self.peer}: this client is closed")
         self._connected()
 
     def _lose(self, lost: socket.socket | None, error: ConnectionLost) -> None:

@@ -296,6 +296,30 @@ def test_what_is_started_and_not_done_when_a_driver_closes_is_told_so() -> None:
     assert "closed before there was an answer" in str(error)
 
 
+def test_what_is_started_after_a_driver_was_closed_is_told_so() -> None:
+    """Also what waits for something first: nobody is there any more to end that."""
+
+    def waiting() -> Operation[None]:
+        yield Wait(Arrival(), 60.0, from_broker=False)
+
+    driver = BlockingDriver(Attended())  # type: ignore[arg-type]
+    driver.close()
+    told: list[Any] = []
+    driver.start(waiting(), told.append)
+    (error,) = told
+    assert isinstance(error, ConnectionLost)
+
+
+def test_a_closed_async_driver_makes_no_new_client() -> None:
+    async def main() -> None:
+        driver = AsyncDriver(AsyncPeers(SimulatedClock()))  # type: ignore[arg-type]
+        await driver.close()
+        with pytest.raises(ConnectionLost, match="closed meanwhile"):
+            await driver.run(two_tries())
+
+    asyncio.run(main())
+
+
 def test_chores_are_done_again_when_they_want_to_be_and_after_a_failure() -> None:
     driver = BlockingDriver(Attended())  # type: ignore[arg-type]
     done: list[int] = []
