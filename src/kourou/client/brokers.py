@@ -6,7 +6,7 @@ from kourou.client.drive import AsyncDriver
 from kourou.client.routes import LOOKUP_SECONDS, MASTER, Route, Routes
 from kourou.client.steps import Operation, Result
 from kourou.doors.clock import Clock
-from kourou.errors import NotFound
+from kourou.errors import MQError, NotFound
 from kourou.protocol.bodies import MessageQueue
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
@@ -35,6 +35,21 @@ class Brokers:
         deadline = self._clock.monotonic() + LOOKUP_SECONDS
         route = self._in_use[topic] = await self.run(self.routes.to_read(topic, deadline))
         return route
+
+    def known(self, topic: str) -> Route:
+        """The route that was looked up last; KeyError when none was."""
+        return self._in_use[topic]
+
+    async def find_elsewhere(self, error: MQError, address: str) -> str | None:
+        """Where else a broker is to whose address no connection could be made; None when nowhere."""
+        names = (route.name_at(address) for route in self._in_use.values())
+        name = next(filter(None, names), None)
+        if name is None:
+            return None
+        found = await self.run(self.routes.elsewhere_after(error, name, address))
+        if found is not None:
+            self._in_use = {topic: self.routes.known(topic) for topic in self._in_use}
+        return found
 
     def addresses(self) -> list[str]:
         """Every broker of every topic in use, replicas included."""

@@ -114,6 +114,9 @@ class Membership:
                 connection.on_close(lambda _: self._lost(address))
         except MQError as error:
             self._due.pop(address, None)
+            if (found := await self._brokers.find_elsewhere(error, address)) is not None:
+                await self._beat(found)
+                return
             if isinstance(error, Refused):
                 self.refusal = error
             self._complaints.warn(address, f"no heartbeat of group {self._group} to {address}: {error}")

@@ -346,13 +346,24 @@ class Reading:
 
     def _find_start(self, lane: Lane) -> Operation[None]:
         if lane.fetch_offset is None:
-            address = self._reader(lane)
-            committed = yield from operations.committed_offset(address, lane.queue, self.group)
+            committed = yield from self._committed(lane)
             lane.committed = committed
             if committed is None:
                 lane.fetch_offset = yield from self._offset_of(lane.queue, self._start)
             else:
                 lane.fetch_offset = committed
+
+    def _committed(self, lane: Lane) -> Operation[int | None]:
+        """The first thing a broker is asked, so here it turns out that it is not where it says."""
+        queue, address = lane.queue, self._reader(lane)
+        try:
+            return (yield from operations.committed_offset(address, queue, self.group))
+        except Unreachable as error:
+            found = yield from self.routes.elsewhere_after(error, queue.broker_name, address)
+            if found is None:
+                raise
+            self._route = self.routes.known(self.topic)
+            return (yield from operations.committed_offset(found, queue, self.group))
 
     def _offset_of(self, queue: MessageQueue, where: Start) -> Operation[int]:
         assert self._route is not None

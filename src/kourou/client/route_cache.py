@@ -1,7 +1,8 @@
 """Routes kept on disk, so that known topics work when no name server answers, even after a restart.
 
-One JSON file, `{topic: route as a name server told it}`, replaced as a whole when a route has changed. It is
-only ever a fallback: whoever can ask a name server believes that.
+One JSON file, `{topic: route as a name server told it}`, replaced as a whole when a route has changed.
+Several clients may share it: who writes keeps what others have written meanwhile. It is only ever a fallback:
+whoever can ask a name server believes that.
 """
 
 from __future__ import annotations
@@ -43,13 +44,20 @@ class RouteCache:
         with self._lock:
             if self._routes.get(topic) == encoded:
                 return
-            self._routes[topic] = encoded
+            self._routes = {**self._routes, **self._there(), topic: encoded}
             table = {name: msgspec.Raw(each) for name, each in sorted(self._routes.items())}
             try:
                 make_lasting_folder(self._files, os.path.dirname(self._path))
                 self._files.write_atomically(self._path, msgspec.json.encode(table), keep_previous=False)
             except OSError as error:
                 _log.warning("routes cannot be kept in %s: %s", self._path, error.strerror or error)
+
+    def _there(self) -> dict[str, bytes]:
+        """What the file holds now."""
+        try:
+            return self._read()
+        except ConfigError:
+            return {}  # then writing will not do either, and that is told
 
     def _read(self) -> dict[str, bytes]:
         try:

@@ -37,7 +37,7 @@ from kourou.errors import (
     TimedOut,
     Unreachable,
 )
-from kourou.protocol.bodies import PERM_READ, PERM_WRITE, MessageQueue, TopicRouteData
+from kourou.protocol.bodies import PERM_READ, PERM_WRITE, QUEUES_MAX, MessageQueue, TopicRouteData
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command, request
 from kourou.protocol.headers import GetRoute, TopicNamed
@@ -62,6 +62,8 @@ AGAIN_SECONDS = 3.0
 
 ELSEWHERE_SECONDS = 1.0
 """To find a broker at another address than it tells, even when nothing is left of a send's own time."""
+ELSEWHERE_AGAIN_SECONDS = 30.0
+"""Until it is looked for again where it was not."""
 
 NEWS_AGAIN_SECONDS = 1.0
 """Between two questions for a route that only a name server's word is the reason for."""
@@ -115,6 +117,10 @@ class Route:
     def addresses(self) -> set[str]:
         """Every broker that has something of the topic, replicas included."""
         return {address for by_id in self._addresses.values() for address in by_id.values()}
+
+    def name_at(self, address: str) -> str | None:
+        """Which of its brokers has this address."""
+        return next((name for name, by_id in self._addresses.items() if address in by_id.values()), None)
 
     def master(self, broker_name: str) -> str:
         """Where to write to; raises NoMaster when that broker is not (or no longer) part of the route."""
@@ -208,8 +214,8 @@ class Route:
             if permission == PERM_WRITE and MASTER not in addresses:
                 continue
             count = each.write_queue_nums if permission == PERM_WRITE else each.read_queue_nums
-            if queues_max is not None:
-                count = min(count, queues_max)
+            # More than a topic can have would be nonsense, and enough of it takes all the memory there is.
+            count = min(count, QUEUES_MAX if queues_max is None else queues_max)
             queues += [
                 MessageQueue(topic=self.topic, broker_name=each.broker_name, queue_id=queue_id)
                 for queue_id in range(count)
@@ -263,7 +269,7 @@ class Routes:
         self._known: dict[str, _Known] = {}
         self._lock = threading.Lock()
         self._asked: dict[tuple[_Question, str], list[Arrival]] = {}
-        self._not_elsewhere: set[str] = set()
+        self._not_elsewhere: dict[str, float] = {}
         self.hears_news = False
         """Whether what name servers say by themselves is read, and handed to `changed`."""
         self.reads_when_asked = False
@@ -371,12 +377,13 @@ class Routes:
         So it is when both run in containers, or behind one NAT, that pass their ports on. Only a broker that
         has this very name is taken: each has a topic of its own name. None when there is no such thing.
         """
-        name_server = self.name_servers.current
-        if name_server is None or address in self._not_elsewhere:
+        name_server, now = self.name_servers.current, self._clock.monotonic()
+        if name_server is None or self._not_elsewhere.get(address, now) > now:
             return None
         candidate = format_address(parse_address(name_server)[0], parse_address(address)[1])
-        self._not_elsewhere.add(address)  # until we know better: nobody else looks meanwhile, nor too often
-        if candidate in (address, name_server):
+        # Until we know better: nobody else looks meanwhile, nor too often.
+        self._not_elsewhere[address] = now + ELSEWHERE_AGAIN_SECONDS
+        if candidate in (address, name_server) or self._is_of_another(candidate):
             return None
         command = request(RequestCode.GET_TOPIC_STATS_INFO, TopicNamed(broker_name))
         try:
@@ -387,10 +394,18 @@ class Routes:
             return None
         _log.warning("%s cannot be reached at %s, and is used at %s", broker_name, address, candidate)
         self._address_map.add(address, candidate)
-        self._not_elsewhere.discard(address)
+        self._not_elsewhere.pop(address, None)
         for topic, known in list(self._known.items()):
             known.route = Route(topic, known.data, known.queues_max, known.route, self._address_map)
         return candidate
+
+    def elsewhere_after(self, error: MQError, broker_name: str, address: str) -> Operation[str | None]:
+        """The same after a failure, if that was one to connect: of any other the request may have arrived."""
+        return (yield from self.elsewhere(broker_name, address)) if type(error) is Unreachable else None
+
+    def _is_of_another(self, address: str) -> bool:
+        """Whether a broker is there by its own word: a replica of the lost one, say, which has its name."""
+        return any(known.route.name_at(address) is not None for known in list(self._known.values()))
 
     def _current(self, topic: str, deadline: float) -> Operation[Route]:
         known = self._known.get(topic)

@@ -255,20 +255,7 @@ def send_to(
     timeout: float,
 ) -> Operation[SendResult]:
     """Send to this queue and no other, once."""
-    address = master_of(queue, route)
-    try:
-        yield from plan.greet(address)
-    except Unreachable as error:
-        # Only when no connection could be made: of any other failure the message might be there already.
-        found = (
-            (yield from routes.elsewhere(queue.broker_name, address)) if type(error) is Unreachable else None
-        )
-        if found is None:
-            raise
-        address = found
-        yield from plan.greet(address)
-    if plan.vip_channel:
-        address = vip_address(address)
+    address = yield from _greeted(queue, routes, route, plan)
     attempt = None
     if plan.around is not None:
         attempt = SendAttempt(outgoing, queue, address, clock.now_ms())
@@ -285,6 +272,20 @@ def send_to(
         attempt.result = result
         plan.around(attempt, True)
     return result
+
+
+def _greeted(queue: MessageQueue, routes: Routes, route: Route, plan: Plan) -> Operation[str]:
+    """Let the queue's broker know who sends; where to send to, which may not be where it says it is."""
+    address = master_of(queue, route)
+    try:
+        yield from plan.greet(address)
+    except Unreachable as error:
+        found = yield from routes.elsewhere_after(error, queue.broker_name, address)
+        if found is None:
+            raise
+        address = found
+        yield from plan.greet(address)
+    return vip_address(address) if plan.vip_channel else address
 
 
 def _sent(reply: Command, queue: MessageQueue, outgoing: Outgoing, address: str) -> SendResult:
@@ -309,11 +310,8 @@ def send_one_way(outgoing: Outgoing, routes: Routes, plan: Plan, clock: Clock) -
     deadline = clock.monotonic() + plan.timeout
     route = yield from routes.to_publish(outgoing.topic, deadline)
     queue = plan.choose(route, None)
-    address = master_of(queue, route)
     try:
-        yield from plan.greet(address)
-        if plan.vip_channel:
-            address = vip_address(address)
+        address = yield from _greeted(queue, routes, route, plan)
         remaining = max(deadline - clock.monotonic(), 0.001)
         yield Call(address, outgoing.request(queue, one_way=True), remaining, one_way=True)
     except Unreachable:

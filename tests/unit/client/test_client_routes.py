@@ -8,7 +8,7 @@ from kourou.client.steps import Call, Pause, Wait
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
 from kourou.errors import Busy, Denied, NotFound, ProtocolError, Unreachable
-from kourou.protocol.bodies import MessageQueue, TopicRouteData
+from kourou.protocol.bodies import QUEUES_MAX, MessageQueue, TopicRouteData
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command, request
 from kourou.protocol.headers import GetRoute, TopicNamed
@@ -413,6 +413,22 @@ def test_another_broker_at_that_place_is_not_taken_for_it(
     found, steps = play(routes.elsewhere("broker-a", "a:10911"), stranger)
     assert (found, len(steps)) == (None, 1)
     assert play(routes.elsewhere("broker-a", "a:10911"), never) == (None, [])
+
+    clock.advance(30)
+    assert len(play(routes.elsewhere("broker-a", "a:10911"), stranger)[1]) == 1
+
+
+def test_a_replica_beside_the_name_server_is_not_taken_for_its_lost_master(clock: SimulatedClock) -> None:
+    """It has the same name, and would be asked to do a master's work ever after."""
+    routes = Routes(servers(clock, "gate:1"), clock)
+    pair = {"broker-a": {0: "a:10911", 1: "gate:10911"}}
+    play(routes.to_publish("t", 3.0), World({"gate:1": {"t": route_of(pair)}}))
+    assert play(routes.elsewhere("broker-a", "a:10911"), never) == (None, [])
+
+
+def test_more_queues_than_a_topic_can_have_are_nonsense() -> None:
+    route = Route("t", route_of({"a": {0: "a:1"}}, read=2**31 - 1, write=2**31 - 1))
+    assert len(route.write_queues) == len(route.read_queues) == QUEUES_MAX
 
 
 def never(step: Call) -> Command:

@@ -73,6 +73,17 @@ def test_the_file_is_written_when_a_route_has_changed_and_only_then(files: Simul
     assert kept.broker_datas[0].broker_addrs == {0: "moved:1"}
 
 
+def test_clients_that_share_a_file_keep_each_other_s_routes(files: SimulatedFiles) -> None:
+    cluster, clock = Cluster(), SimulatedClock()
+    one, other = routes(files, clock), routes(files, clock)
+    play(one.to_publish("t", 3.0), cluster)
+    play(other.to_publish("u", 3.0), cluster)
+    cluster.is_up = False
+    restarted = routes(files, clock)
+    for topic in ("t", "u"):
+        assert play(restarted.to_publish(topic, 3.0), cluster)[0].write_queues
+
+
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"[1]", b'{"t": 7}', b'{"t": {"brokerDatas": 3}}'])
 def test_a_file_that_makes_no_sense_is_as_good_as_none(files: SimulatedFiles, content: bytes) -> None:
     files.make_folders("/data/kourou")
