@@ -121,6 +121,20 @@ def test_a_broker_behind_a_wall_is_found_at_the_name_server_s_host(form: Form) -
         assert producer.send(kourou.Message("t", b"found")).status is kourou.SendStatus.SEND_OK
 
 
+def test_consumers_and_one_way_sends_find_a_broker_behind_a_wall_too(form: Form) -> None:
+    with kourou.LocalBroker(advertised_host="192.0.2.1", property_filter=True) as broker:
+        with form.producer("g", name_server=broker.name_server, send_timeout=5.0) as producer:
+            producer.send_one_way(kourou.Message("t", b"found", properties={"price": "4"}))
+            with form.consumer("pull", "t", name_server=broker.name_server) as consumer:
+                assert [message.body for message in consumer.receive(timeout=10)] == [b"found"]
+        for number, sql in enumerate([None, "price > 3"]):
+            received = threading.Event()
+            with kourou.PushConsumer(f"push{number}", broker.name_server, start="earliest") as pushed:
+                pushed.on("t", sql=sql)(lambda message, received=received: received.set())
+                pushed.start()
+                assert received.wait(10)
+
+
 def test_name_servers_may_be_told_by_an_address_server(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     with kourou.LocalBroker() as broker, page(broker.name_server) as (domain, asked):

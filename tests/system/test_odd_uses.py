@@ -463,3 +463,90 @@ def test_an_object_whose_call_is_a_coroutine_function_is_awaited(broker: kourou.
         pytest.raises(kourou.ConfigError, match="coroutine function; AsyncPushConsumer"),
     ):
         consumer.on("objects")(Billing())
+
+
+def test_a_poll_ends_when_another_thread_closes_its_consumer(broker: kourou.LocalBroker) -> None:
+    consumer = kourou.LitePullConsumer("closed-in-a-poll", broker.name_server)
+    consumer.subscribe("nothing")
+    consumer.poll(timeout=0.1)
+    polled: list[list[kourou.ReceivedMessage]] = []
+    polling = threading.Thread(target=lambda: polled.append(consumer.poll(timeout=60)), daemon=True)
+    polling.start()
+    time.sleep(0.2)
+    consumer.close()
+    polling.join(10)
+    assert polled == [[]]
+    with pytest.raises(kourou.ConfigError, match="closed; make a new one"):
+        consumer.poll()
+
+
+def test_an_async_poll_ends_too(broker: kourou.LocalBroker) -> None:
+    async def main() -> None:
+        consumer = kourou.AsyncLitePullConsumer("closed-in-a-poll", broker.name_server)
+        consumer.subscribe("nothing")
+        polling = asyncio.create_task(consumer.poll(timeout=60))
+        await asyncio.sleep(0.2)
+        await consumer.close()
+        assert await asyncio.wait_for(polling, 10) == []
+
+    asyncio.run(main())
+
+
+def test_who_waits_for_a_consumer_that_is_closed_meanwhile_is_told() -> None:
+    """It starts at a name server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        consumer = kourou.PushConsumer("impatient", address)
+        consumer.on(TOPIC)(print)
+        failures: list[BaseException] = []
+
+        def start() -> None:
+            try:
+                consumer.start()
+            except BaseException as failure:
+                failures.append(failure)
+
+        starting = threading.Thread(target=start, daemon=True)
+        starting.start()
+        time.sleep(0.3)
+        consumer.close()
+        starting.join(10)
+    (failure,) = failures
+    assert isinstance(failure, kourou.ConfigError), failure
+    assert "closed" in str(failure)
+
+
+@pytest.mark.parametrize("kind", [kourou.PushConsumer, kourou.LitePullConsumer])
+def test_what_cannot_be_set_up_is_told_and_can_be_closed(kind: Any) -> None:
+    consumer = kind("g", "127.0.0.1:1", tls=kourou.ClientTls(trust="/nowhere.pem"))
+    consumer.on(TOPIC)(print) if kind is kourou.PushConsumer else consumer.subscribe(TOPIC)
+    for _ in range(2):
+        with pytest.raises(kourou.ConfigError, match=r"nowhere\.pem|closed"):
+            consumer.start() if kind is kourou.PushConsumer else consumer.poll()
+    consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("assign", "named"),
+    [
+        (lambda queues, members, me: members[99], "assign failed: IndexError"),
+        (lambda queues, members, me: None, "assign failed: TypeError"),
+        (lambda queues, members, me: [me], "none of the 2 queues"),
+    ],
+)
+def test_an_assignment_that_makes_no_sense_is_told(
+    broker: kourou.LocalBroker, assign: Any, named: str
+) -> None:
+    with kourou.PushConsumer("badly-shared", broker.name_server, assign=assign) as consumer:
+        consumer.on(TOPIC)(print)
+        with pytest.raises(kourou.ConfigError, match=named):
+            consumer.start()
+
+
+@pytest.mark.parametrize("timeout", ["soon", float("nan")])
+def test_how_long_a_loop_waits_is_a_number(broker: kourou.LocalBroker, timeout: Any) -> None:
+    with (
+        kourou.Consumer("impatient", TOPIC, broker.name_server) as messages,
+        pytest.raises(kourou.ConfigError, match="timeout is"),
+    ):
+        messages.receive(timeout=timeout)

@@ -192,22 +192,26 @@ class Consuming:
                 if self._polled
                 else "this consumer has no handler; add one with `on` before it starts"
             )
-        self.is_started = True
         self._loop = asyncio.get_running_loop()
         self.started_at_ms = self._clock.now_ms()
         if not self.settings.broadcast and not self._polled:
             topic = retry_topic(self.group)
             self.subscriptions[topic] = Subscription(topic, "*", self._clock.now_ms())
-        self._build(network)
+        try:
+            self._build(network)
+        except MQError:  # a certificate that cannot be read, say: there is nobody to take leave of
+            self.is_stopping = True
+            raise
+        self.is_started = True
         self._workers.start(self._finished)
         try:
-            await self._check_expressions()
-            await self._rebalance.look()
-            if self._membership.refusal is not None and not self.held:
-                raise self._membership.refusal
-        except BaseException:
+            await self._join()
+        except BaseException as error:
+            was_closed = self._over is not None
             await self.stop(0.0)
             self.is_started = False  # closed, and never was a member: who wants to run it has to hear that
+            if was_closed and isinstance(error, MQError):
+                raise ConfigError("this consumer was closed while it started; make a new one") from None
             raise
         self._timers += [
             self._clock.every(self.settings.heartbeat_seconds, lambda: self._spawn(self._membership.beat())),
@@ -218,6 +222,15 @@ class Consuming:
         if self._tracing is not None:
             flush = partial(self._flush_trace, self._tracing)
             self._timers.append(self._clock.every(TRACE_SECONDS, flush))
+
+    async def _join(self) -> None:
+        """Become known, and take up what is ours; raises also when it was closed meanwhile."""
+        await self._check_expressions()
+        await self._rebalance.look()
+        if self._membership.refusal is not None and not self.held:
+            raise self._membership.refusal
+        if self.is_stopping:
+            raise ConfigError("this consumer is closed; make a new one")
 
     async def queues(self, topic: str, network: Network) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be read, be it subscribed to or not; also before the start."""
@@ -319,8 +332,22 @@ class Consuming:
                 except NotFound:
                     continue  # it is waited for, as any other topic
                 for address in sorted(route.addresses()):
-                    check = membership.check_expression(address, self.client_id, self.group, subscription)
-                    await self.brokers.run(check)
+                    await self._check_expression(address, subscription)
+
+    async def _check_expression(self, address: str, subscription: Subscription) -> None:
+        check = partial(
+            membership.check_expression,
+            client_id=self.client_id,
+            group=self.group,
+            subscription=subscription,
+        )
+        try:
+            await self.brokers.run(check(address))
+        except MQError as error:
+            found = await self.brokers.find_elsewhere(error, address)
+            if found is None:
+                raise
+            await self.brokers.run(check(found))
 
     async def stop(self, drain_seconds: float) -> None:
         """Let handlers that are at work end, up to `drain_seconds`; keep the place; take leave.

@@ -24,6 +24,7 @@ from kourou.client import membership
 from kourou.client.brokers import Brokers
 from kourou.client.consumer_settings import ConsumerSettings
 from kourou.client.figures import Figures
+from kourou.client.held_keys import KeyOf
 from kourou.client.held_queue import HeldQueue
 from kourou.client.namespaces import without_namespace
 from kourou.client.outcomes import GIVE_UP, DeadLetter, RetryLater, delay_level
@@ -82,7 +83,7 @@ class Handling:
         self._clock = clock
         self._broadcast = settings.broadcast
         self._retries = settings.retries
-        self._key_of = settings.ordered_key
+        self._key_of = None if settings.ordered_key is None else partial(_key, settings.ordered_key)
         self._figures = figures
         self._spawn = spawn
         self._went_on = went_on
@@ -279,7 +280,7 @@ class Handling:
         self, held: HeldQueue, unit: list[ReceivedMessage], failure: BaseException
     ) -> bool:
         """Take what failed out of the way of others, when it is known which those are."""
-        keys = [self._key_of(message) or "" for message in unit] if self._key_of is not None else [""]
+        keys = [self._key_of(message) for message in unit] if self._key_of is not None else [""]
         if "" in keys or isinstance(failure, DeadLetter):
             return False
         retries = ORDERED_RETRIES if self._retries is None else self._retries
@@ -304,7 +305,7 @@ class Handling:
     def _keys_went_on(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
         if self._key_of is not None and not held.keys.is_idle:
             for message in messages:
-                held.keys.went_on(self._key_of(message) or "")
+                held.keys.went_on(self._key_of(message))
 
     async def _lay_aside(self, held: HeldQueue, generation: int, unit: list[ReceivedMessage]) -> None:
         """Make dead letters of them; then the rest of the queue goes on."""
@@ -346,6 +347,18 @@ class Handling:
             _log.warning("%r goes to the dead letters: %s", message, failure)
         else:
             _log.error("the handler failed on %r", message, exc_info=failure)
+
+
+def _key(key_of: KeyOf, message: ReceivedMessage) -> str:
+    """The key of a message; none, so that all behind it wait, when the program cannot tell it."""
+    try:
+        key = key_of(message)
+    except Exception:
+        _log.exception(
+            "what was given as ordered_key failed on %r, which counts as one without a key", message
+        )
+        return ""
+    return "" if key is None else str(key)
 
 
 def _nobody(message: ReceivedMessage) -> None:

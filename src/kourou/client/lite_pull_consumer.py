@@ -380,6 +380,8 @@ class Polling:
     def cancel_waiting(self) -> list[Task]:
         cancelled = list(self._ready)
         self._ready.clear()
+        if self._arrival is not None:
+            self._arrival.set()  # nothing will come any more
         return cancelled
 
     def stop(self) -> None:

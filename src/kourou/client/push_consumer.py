@@ -11,6 +11,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import CancelledError, Future
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 Handled = TypeVar("Handled", bound=Callable[[Any], object])
 T = TypeVar("T")
+
+REST_SECONDS = 1.0
+"""For what was cancelled to end."""
 
 
 class PushConsumer:
@@ -256,20 +260,29 @@ class LoopThread:
         self._home = Home("consumer")
         self._is_over = False
         self._lock = threading.Lock()
+        self._awaited: set[Future[Any]] = set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The outcome of `work`, waited for; raises ConfigError after `end`, and in a forked process."""
+        """The outcome of `work`, waited for; raises ConfigError after `end`, and in a forked process.
+
+        Also when `end` comes meanwhile, and `work` has not ended by then.
+        """
         try:
             with self._lock:
                 outcome = asyncio.run_coroutine_threadsafe(work, self._running())
+                self._awaited.add(outcome)
         except ConfigError:
             work.close()
             raise
         try:
             return outcome.result()
+        except CancelledError:
+            raise ConfigError("this consumer was closed meanwhile; make a new one") from None
         except BaseException:
             outcome.cancel()  # after Ctrl-C nobody waits for it any more
             raise
+        finally:
+            self._awaited.discard(outcome)
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """What `function` returns on the loop; here and now while there is none."""
@@ -297,8 +310,11 @@ class LoopThread:
         with self._lock:
             thread, self._thread = self._thread, None
             self._loop, self._is_over = None, True
+            awaited = list(self._awaited)
         if thread is not None:
-            asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result()
+            for outcome in awaited:
+                outcome.cancel()  # or who waits for it would wait for ever
+            asyncio.run_coroutine_threadsafe(_come_to_rest(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             if thread is not threading.current_thread():
                 thread.join()
@@ -313,6 +329,14 @@ class LoopThread:
             self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
             self._thread.start()
         return self._loop
+
+
+async def _come_to_rest() -> None:
+    """Return when what was cancelled on this event loop has ended, and no thread looks up names for it."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=REST_SECONDS)
+    await asyncio.get_running_loop().shutdown_default_executor()
 
 
 class _Signals:

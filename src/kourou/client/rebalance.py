@@ -25,7 +25,7 @@ from kourou.client.consumer_settings import ConsumerSettings
 from kourou.client.held_queue import HeldQueue
 from kourou.client.membership import Membership
 from kourou.doors.clock import Clock, Timer
-from kourou.errors import MQError, NotFound
+from kourou.errors import ConfigError, MQError, NotFound
 from kourou.protocol.bodies import MessageQueue
 from kourou.protocol.names import RETRY_PREFIX
 from kourou.remoting.complaints import Complaints
@@ -98,23 +98,25 @@ class Rebalance:
             self._timer.cancel()
 
     async def look(self) -> None:
-        """Look at all topics now; raises when not one of them could be looked at."""
+        """Look at all topics now; raises when not one of them could be looked at, or `assign` is at fault."""
         self._is_looking = True
         try:
             found = await asyncio.gather(*map(self._look_at, list(self._topics)), return_exceptions=True)
         finally:
             self._is_looking = False
         failures = [each for each in found if isinstance(each, BaseException)]
-        for failure in failures:
-            if not isinstance(failure, MQError):
-                raise failure
         seconds = [each for each in found if isinstance(each, float)]
         if self._clock.monotonic() < self._unrest_until:
             seconds.append(UNREST_STEP_SECONDS)
         seconds += map(self._brokers.routes.news_due, self._topics)
         self.look_soon(SOON_SECONDS if failures else min(seconds, default=SOON_SECONDS))
+        for failure in failures:
+            if not isinstance(failure, MQError) or isinstance(failure, ConfigError):
+                raise failure
         if len(failures) == len(found):
             raise failures[0]
+        for failure in failures:
+            self._complain(failure)
 
     def _start_looking(self) -> None:
         self._timer, self._due = None, math.inf
@@ -127,9 +129,14 @@ class Rebalance:
         try:
             await self.look()
         except MQError as error:
-            self._complaints.warn(
-                "look", f"group {self._group} cannot look for its queues, trying again: {error}"
-            )
+            self._complain(error)
+
+    def _complain(self, error: BaseException) -> None:
+        if self._is_stopped:
+            return
+        self._complaints.warn(
+            "look", f"group {self._group} cannot look for its queues, trying again: {error}"
+        )
 
     async def _look_at(self, topic: str) -> float:
         """Take up and give up queues of one topic; seconds until it is to be looked at again."""
@@ -143,14 +150,33 @@ class Rebalance:
             is_young = self._clock.monotonic() - self._began < UNREST_SECONDS
             return SOON_SECONDS if is_young else UNREST_STEP_SECONDS
         await self._membership.join(route.addresses())
+        route = self._brokers.known(topic)  # one of them may have been found elsewhere
         queues = mine = in_order(route.read_queues)
         if not self._settings.broadcast:
             everybody = await self._membership.everybody(route)
             if self._client_id not in everybody:
                 self._membership.say_again()
                 return SOON_SECONDS
-            mine = self._settings.assign(queues, everybody, self._client_id)
+            mine = self._share(queues, everybody)
         return SOON_SECONDS if self._is_stopped else self._hold(topic, set(mine), set(queues))
+
+    def _share(self, queues: list[MessageQueue], everybody: list[str]) -> list[MessageQueue]:
+        """What is ours as the program has it, whose function may fail or say anything."""
+        try:
+            mine = list(self._settings.assign(queues, everybody, self._client_id))
+            strangers = set(mine) - set(queues)
+        except MQError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"the function given as assign failed: {type(error).__name__}: {error}"
+            ) from error
+        if strangers:
+            raise ConfigError(
+                f"the function given as assign returned {next(iter(strangers))!r}, which is none of the "
+                f"{len(queues)} queues it was given"
+            )
+        return mine
 
     def _hold(self, topic: str, mine: set[MessageQueue], every: set[MessageQueue]) -> float:
         """Ours are `mine` from now on, out of all there are; seconds until the next look."""

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from kourou.client.assignment import assign_evenly
 from kourou.client.consume_hooks import ConsumeAttempt
 from kourou.client.delays import DelayLevel
 from kourou.client.outcomes import DeadLetter, RetryLater
@@ -542,3 +544,35 @@ def test_without_a_name_server_it_does_not_start(world: ConsumingWorld) -> None:
     world.network.partition("127.0.0.1", int(NAME_SERVER.rpartition(":")[2]))
     with pytest.raises(Unreachable):
         world.run(member.engine.start(world.network))
+
+
+def test_an_assignment_that_failed_once_is_asked_again(world: ConsumingWorld) -> None:
+    fails = False
+
+    def assign(queues: Any, members: Any, me: str) -> Any:
+        if fails:
+            raise RuntimeError("the list of rooms is away")
+        return assign_evenly(queues, members, me)
+
+    first = world.consumer(assign=assign).on("orders").start()
+    fails = True
+    world.consumer().on("orders").start()
+    world.pass_time(3)
+    assert len(first.queues()) == 4
+    fails = False
+    world.pass_time(3)
+    assert len(first.queues()) == 2
+
+
+def test_closing_while_it_starts_leaves_nothing_behind(world: ConsumingWorld) -> None:
+    async def main() -> None:
+        starting = asyncio.ensure_future(member.engine.start(world.network))
+        await asyncio.sleep(0)
+        await member.engine.stop(0.0)
+        with pytest.raises(ConfigError, match="closed"):
+            await starting
+
+    member = world.consumer().on("orders")
+    world.run(main())
+    assert member.engine._timers == []
+    assert not member.engine.is_started

@@ -263,3 +263,22 @@ def test_a_message_without_a_key_holds_up_all_behind_it(world: ConsumingWorld) -
     assert member.bodies == [b"1"]
     world.pass_time(1.5)
     assert member.bodies == [b"1", b"1", b"b1"]
+
+
+def test_a_key_that_cannot_be_told_holds_up_all_behind_it_and_loses_nothing(world: ConsumingWorld) -> None:
+    member = world.consumer(ordered_key=lambda message: message.properties["order"])
+    member.on("orders", failing_on(b"2", ValueError("no"), times=2), ordered=True).start()
+    world.send("orders", b"1", b"2", b"3")
+    assert member.bodies == [b"1", b"2"]
+    world.pass_time(3)
+    assert member.bodies == [b"1", b"2", b"2", b"2", b"3"]
+    assert member.place() == 3
+
+
+def test_a_key_may_be_a_number(world: ConsumingWorld) -> None:
+    member = world.consumer(ordered_key=lambda message: int(message.body) % 2)  # type: ignore[arg-type]
+    member.on("orders", failing_on(b"0", ValueError("no"), times=1), ordered=True).start()
+    world.send("orders", b"0", b"1", b"2")
+    assert member.bodies == [b"0", b"1"]
+    world.pass_time(2)
+    assert member.bodies == [b"0", b"1", b"0", b"2"]
