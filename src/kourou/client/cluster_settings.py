@@ -29,7 +29,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a client reaches its cluster."""
 
     # A Struct and no dataclass, as all settings of clients: to define one takes a fiftieth of the time, which
-    # everybody pays who imports a client.
+    # everybody pays who imports a client (docs/decisions/0023).
 
     properties: Mapping[str, str] | None = None
     """Properties of the original: rocketmq.namesrv.addr, rocketmq.namesrv.domain (`finding.py`)."""
