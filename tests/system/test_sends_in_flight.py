@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,31 @@ def test_a_send_under_way_when_its_producer_closes_is_told_and_makes_no_new_conn
 
     with kourou.LocalBroker(memory=True) as broker, slow_proxy(broker.address) as proxy:
         asyncio.run(main(broker, proxy))
+
+
+@pytest.mark.parametrize("linger", [None, 0.005])
+def test_what_a_producer_took_before_it_was_closed_is_sent_and_nothing_else(linger: float | None) -> None:
+    """Threads that send all the time neither hold up the close nor are left without an answer."""
+    with kourou.LocalBroker(memory=True) as broker:
+        producer = kourou.Producer("senders", broker.name_server, linger=linger, in_flight_max=50)
+        producer.send(kourou.Message("t", b"first"))
+        futures: list[Future[kourou.SendResult]] = []
+
+        def send() -> None:
+            try:
+                while True:
+                    futures.append(producer.send_soon(kourou.Message("t", b"%d" % len(futures))))
+            except kourou.ConfigError:
+                return  # it is closed
+
+        threads = [threading.Thread(target=send, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)
+        began = time.monotonic()
+        producer.close()
+        assert time.monotonic() - began < 2.5, "it waited for its whole send_timeout"
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+        assert all(future.result(10).status is kourou.SendStatus.SEND_OK for future in futures)

@@ -76,6 +76,7 @@ class Asking:
 
     def request(self, message: Message, where: Where, timeout: float) -> Operation[ReceivedMessage]:
         """Send `message`, and wait for what somebody replies; `timeout` seconds are for both."""
+        self._sending.check_open()
         check_message(message)
         settings.checked_seconds("timeout", timeout)
         sending, clock = self._sending, self._sending.clock

@@ -10,7 +10,7 @@ from collections import deque
 
 from kourou.client.steps import Arrival, Operation, Wait
 from kourou.doors.clock import Clock
-from kourou.errors import Busy
+from kourou.errors import Busy, ConfigError
 from kourou.protocol.codes import ResponseCode
 
 
@@ -26,11 +26,14 @@ class Gate:
         self._bytes = 0
         self._waiting: deque[tuple[int, Arrival]] = deque()
         self._until_empty: list[Arrival] = []
+        self._is_shut = False
 
     def enter(self, size: int, timeout: float) -> Operation[None]:
         """Go through when there is room; raises Busy when there is none for `timeout` seconds."""
         arrival = Arrival()
         with self._lock:
+            if self._is_shut:
+                raise ConfigError("this producer is closed; make a new one")
             if not self._waiting and self._has_room(size):
                 self._take(size)
                 return
@@ -56,14 +59,19 @@ class Gate:
         with self._lock:
             self._count -= 1
             self._bytes -= size
-            if self._count == 0:
-                admitted, self._until_empty = self._until_empty, []
             while self._waiting and self._has_room(self._waiting[0][0]):
                 waiting_size, arrival = self._waiting.popleft()
                 self._take(waiting_size)
                 admitted.append(arrival)
+            if self._count == 0:
+                admitted, self._until_empty = self._until_empty, []
         for arrival in admitted:
             arrival.put(True)
+
+    def shut(self) -> None:
+        """Nobody comes to it any more; who waits already still goes through."""
+        with self._lock:
+            self._is_shut = True
 
     def empty(self, timeout: float) -> Operation[None]:
         """Wait until nothing is on its way any more, or time is up."""

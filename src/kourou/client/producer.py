@@ -242,12 +242,14 @@ class Producer:
         return self._sending.moved_keys
 
     def close(self) -> None:
-        """Wait for what is on its way, and take leave of the brokers.
+        """Take no more messages, wait for those of `send_soon` that are on their way, and leave the brokers.
 
-        A closed producer cannot be used again.
+        That takes `send_timeout` seconds at most. Any other send that is under way, in another thread or
+        task, is told ConnectionLost. A closed producer cannot be used again.
         """
         if not self._sending.home.is_here:
             return  # a fork must not take leave of the brokers in its parent's name
+        self._sending.take_no_more()
         if self._lingering is not None:
             self._lingering.flush()
         self._driver.run(self._sending.gate.empty(self._sending.settings.send_timeout))
@@ -454,6 +456,7 @@ class AsyncProducer:
         """As `Producer.close`."""
         if not self._sending.home.is_here:
             return
+        self._sending.take_no_more()
         if self._lingering is not None:
             self._lingering.flush()
         await self._driver.run(self._sending.gate.empty(self._sending.settings.send_timeout))

@@ -104,6 +104,7 @@ class Sending:
         self._ids = UniqueIds(chance.secret_bytes(4), os.getpid(), chance.getrandbits(32))
         self._ids_lock = threading.Lock()
         self.home = Home("producer")
+        self._is_closing = False
         self._ended = False
         self.gate = Gate(options.in_flight_max, options.in_flight_bytes_max, clock)
         self.presence = Presence(client_id(clock), clock, producer=ProducerData(group_name=self.group))
@@ -170,6 +171,7 @@ class Sending:
         timeout: float | None = None,
         delay: Delay | None = None,
     ) -> Operation[SendResult]:
+        self.check_open()
         outgoing = self.outgoing(message, None if delay is None else self._delayed(message, delay))
         return self.sent(outgoing, self.plan(outgoing, message, where, timeout))
 
@@ -180,6 +182,7 @@ class Sending:
 
         First what waits for room among the messages on their way, then what sends and makes room again.
         """
+        self.check_open()
         outgoing = self.outgoing(message, None if delay is None else self._delayed(message, delay))
         plan = self.plan(outgoing, message, where, timeout)._replace(
             retries=self.settings.retries_soon, retried_codes=frozenset()
@@ -206,6 +209,7 @@ class Sending:
 
     def encoded_bytes(self, message: Message) -> int:
         """How much of a batch a message takes; raises ConfigError when it cannot be sent."""
+        self.check_open()
         self._check_sendable(message)
         return len(message.body) + len(_encoded(self.with_id(message.properties)))
 
@@ -238,6 +242,7 @@ class Sending:
 
     def send_half(self, message: Message, timeout: float | None) -> Operation[SendResult]:
         """Send one half of a transaction: stored, and not yet visible to anybody."""
+        self.check_open()
         # As in the Java client, a level is dropped: a half message waits for its other half, not for a time.
         table = {name: value for name, value in message.properties.items() if name != DELAY}
         table[TRANSACTION_PREPARED] = "true"
@@ -249,6 +254,7 @@ class Sending:
     def send_batch(
         self, messages: Iterable[Message], where: Where = ANYWHERE, timeout: float | None = None
     ) -> Operation[SendResult]:
+        self.check_open()
         together = list(_several(messages))
         outgoing = self._outgoing_batch(together)
         return self.sent(outgoing, self.plan(outgoing, together[0], where, timeout))
@@ -264,6 +270,7 @@ class Sending:
         return results
 
     def send_one_way(self, message: Message, where: Where = ANYWHERE) -> Operation[None]:
+        self.check_open()
         outgoing = self.outgoing(message)
         plan = self.plan(outgoing, message, where, None)
         operation = sends.send_one_way(outgoing, self.routes, plan, self.clock)
@@ -368,8 +375,14 @@ class Sending:
                 self._faults.reached(queue.broker_name)
         return PROBE_SECONDS
 
+    def take_no_more(self) -> None:
+        """From now on nobody can send; what was taken already still goes."""
+        self._is_closing = True
+        self.gate.shut()
+
     def end(self) -> bool:
         """From now on nothing is sent; False when that was so already."""
+        self._is_closing = True
         was_open, self._ended = not self._ended, True
         return was_open
 
@@ -378,7 +391,7 @@ class Sending:
         return self._ended
 
     def check_open(self) -> None:
-        if self._ended:
+        if self._is_closing:
             raise ConfigError("this producer is closed; make a new one")
         self.home.check()
 
@@ -531,7 +544,6 @@ class Sending:
         )
 
     def _check_sendable(self, message: Message) -> None:
-        self.check_open()
         check_message(message)
         if message.topic in NOT_SENDABLE:
             raise ConfigError(f"topic '{message.topic}' belongs to the brokers; send to one of your own")

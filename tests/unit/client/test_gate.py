@@ -7,7 +7,7 @@ import pytest
 from kourou.client.gate import Gate
 from kourou.client.steps import Operation, Wait
 from kourou.doors.clock import SimulatedClock
-from kourou.errors import Busy
+from kourou.errors import Busy, ConfigError
 from tests.unit.client.conversation import play
 
 
@@ -96,5 +96,20 @@ def test_one_may_wait_until_nothing_is_on_its_way() -> None:
     wait = _waiting(gate.empty(3.0))
     gate.leave(1)
     assert wait.arrival.value is None
+    gate.leave(1)
+    assert wait.arrival.value is True
+
+
+def test_it_is_not_empty_while_somebody_waits_to_go_through() -> None:
+    gate = Gate(1, 1000, SimulatedClock())
+    play(gate.enter(1, 3.0), never)
+    entering = gate.enter(1, 3.0)  # kept: one that is dropped waits no longer
+    second = _waiting(entering)
+    gate.shut()
+    with pytest.raises(ConfigError, match="closed"):
+        play(gate.enter(1, 3.0), never)
+    wait = _waiting(gate.empty(3.0))
+    gate.leave(1)
+    assert (second.arrival.value, wait.arrival.value) == (True, None)
     gate.leave(1)
     assert wait.arrival.value is True
