@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Level:
-    __slots__ = ("delay_ms", "is_storing", "next_offset", "number", "timer", "unflushed")
+    __slots__ = ("delay_ms", "is_storing", "next_offset", "number", "timer", "unsettled")
 
     def __init__(self, number: int, delay_ms: int) -> None:
         self.number = number
@@ -55,18 +55,18 @@ class _Level:
         """The message to be delivered next."""
         self.is_storing = False
         self.timer: Timer | None = None
-        self.unflushed: deque[tuple[int, int]] = deque()
-        """Delivered but perhaps not on the disk: the offset of each batch, and where its copies end."""
+        self.unsettled: deque[tuple[int, int]] = deque()
+        """Delivered, but the copies may be lost yet: the offset of each batch, and where its copies end."""
 
     @property
     def queue_id(self) -> int:
         return self.number - 1
 
-    def lasting_offset(self, flushed: int) -> int:
-        """Where to go on after a power cut, when the log is on the disk up to `flushed`."""
-        while self.unflushed and self.unflushed[0][1] <= flushed:
-            self.unflushed.popleft()
-        return self.unflushed[0][0] if self.unflushed else self.next_offset
+    def lasting_offset(self, settled: int) -> int:
+        """Where to go on after a power cut, or under the next master, when the log stays up to `settled`."""
+        while self.unsettled and self.unsettled[0][1] <= settled:
+            self.unsettled.popleft()
+        return self.unsettled[0][0] if self.unsettled else self.next_offset
 
 
 class Delays:
@@ -139,7 +139,7 @@ class Delays:
                 level.timer = None
 
     def save(self) -> None:
-        """Write down how far the levels are whose copies are on the disk. Raises Busy, StoreError."""
+        """Write down how far the levels are whose copies stay. Raises Busy, StoreError."""
         table = self._lasting_offsets()
         if table != self._kept.offset_table:
             version = (self._kept.data_version or DataVersion()).next(self._clock.now_ms())
@@ -148,17 +148,17 @@ class Delays:
             self._kept = kept
 
     def _lasting_offsets(self) -> dict[int, int]:
-        flushed = self._store.flushed
+        settled = self._store.settled
         table = dict(self._kept.offset_table)
         for number, level in self._levels.items():
-            queue_offset = level.lasting_offset(flushed)
+            queue_offset = level.lasting_offset(settled)
             if queue_offset or number in table:
                 table[number] = queue_offset
         return table
 
     @property
     def offsets(self) -> DelayOffsets:
-        """How far each level has come whose copies are on the disk."""
+        """How far each level has come whose copies stay."""
         return DelayOffsets(
             data_version=self._kept.data_version or DataVersion(), offset_table=self._lasting_offsets()
         )
@@ -276,7 +276,7 @@ class Delays:
         if not status.is_stored:
             self._wake_in(level, RETRY_MS)
             return
-        level.lasting_offset(self._store.flushed)  # forgets what need not be remembered
-        level.unflushed.append((level.next_offset, end))
+        level.lasting_offset(self._store.settled)  # forgets what need not be remembered
+        level.unsettled.append((level.next_offset, end))
         level.next_offset += passed
         self._wake_in(level, 0)

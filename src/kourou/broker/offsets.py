@@ -9,8 +9,10 @@ An operator may reset a group. Its offset is the new one at once; whoever is con
 its next pull, and until then commits nothing, since that would be from before.
 
 A slave has its master's offsets. What consumers commit here while that one is away counts, too, until the
-master knows it: of two, the higher one. The state version of the table is the term of the replica set it was
-made in: a table of an earlier term, of a master that came back, is not taken at all.
+master knows it: of two, the higher one. How far transactions are is not among that: a master that steps down
+may have ended some which the next one, whose log is another, still has open. The state version of the table
+is the term of the replica set it was made in: a table of an earlier term, of a master that came back, is not
+taken at all.
 
 A power cut may take the end of a queue that its readers have seen, and new messages then get the offsets of
 those that are lost. So after a stop that was none (`after_crash`) no offset is beyond the end that was found,
@@ -27,6 +29,7 @@ import msgspec
 from kourou.broker.state_file import StateFile
 from kourou.errors import Busy, StoreError
 from kourou.protocol.bodies import ConsumerOffsets, DataVersion
+from kourou.protocol.names import TRANSACTION_GROUP
 from kourou.store.flush import Background
 
 logger = logging.getLogger(__name__)
@@ -240,5 +243,5 @@ class CommittedOffsets:
         if queues.get(queue_id) != queue_offset:
             queues[queue_id] = queue_offset
             self._dirty = True
-            if self._taken_here is not None:
+            if self._taken_here is not None and group != TRANSACTION_GROUP:
                 self._taken_here[key, queue_id] = None

@@ -114,7 +114,7 @@ class Timers:
         self._written = 0  # queue offset of the file `pending`
         self._saved: TimerProgress | None = None
         self._storing: list[int] = []
-        self._unflushed: deque[tuple[list[int], int]] = deque()  # the keys of a batch, where its copies end
+        self._unsettled: deque[tuple[list[int], int]] = deque()  # the keys of a batch, where its copies end
         self._recalled: dict[bytes, int] = {}
         self._complaints = Complaints(logger, clock)
         self._timer: Timer | None = None
@@ -189,7 +189,7 @@ class Timers:
         """Find out who waits."""
         self._pending = PendingTimers()
         self._storing = []
-        self._unflushed.clear()
+        self._unsettled.clear()
         self._recalled = {}
         make_lasting_folder(self._files, self._folder)
         least, most = self._store.min_offset(TIMER_TOPIC, 0), self._store.max_offset(TIMER_TOPIC, 0)
@@ -262,7 +262,7 @@ class Timers:
             self._timer = None
 
     def save(self) -> None:
-        """Write down how far things are, as far as the copies are on the disk. Raises Busy, StoreError."""
+        """Write down how far things are, as far as the copies stay. Raises Busy, StoreError."""
         self._forget_recalls(self._clock.now_ms())
         progress = self.progress
         if progress != self._saved:
@@ -273,9 +273,9 @@ class Timers:
 
     @property
     def progress(self) -> TimerProgress:
-        """How far things are, as far as the copies are on the disk."""
-        self._forget_flushed()
-        floors = [self._pending.floor, *self._storing[:1], *(keys[0] for keys, _ in self._unflushed)]
+        """How far things are, as far as the copies stay: no power cut takes them, and no other master."""
+        self._forget_settled()
+        floors = [self._pending.floor, *self._storing[:1], *(keys[0] for keys, _ in self._unsettled)]
         floors += self._recalled.values()
         due_ms, place = time_and_place(min((key for key in floors if key is not None), default=_EVERYTHING))
         return TimerProgress(self._indexed, due_ms, place)
@@ -288,13 +288,13 @@ class Timers:
             self._write_pending(self._frozen())
             self._written = self._indexed
 
-    def _forget_flushed(self) -> None:
-        flushed = self._store.flushed
-        while self._unflushed and self._unflushed[0][1] <= flushed:
-            self._unflushed.popleft()
+    def _forget_settled(self) -> None:
+        settled = self._store.settled
+        while self._unsettled and self._unsettled[0][1] <= settled:
+            self._unsettled.popleft()
 
     def _frozen(self) -> Callable[[], bytes]:
-        unsure = [key for keys, _ in self._unflushed for key in keys]
+        unsure = [key for keys, _ in self._unsettled for key in keys]
         return self._pending.frozen(self._indexed, [*self._storing, *unsure])
 
     def _write_pending(self, encoded: Callable[[], bytes]) -> None:
@@ -411,8 +411,8 @@ class Timers:
         keys, self._storing = self._storing, []
         if status.is_stored:
             self.delivered.note(len(keys))
-            self._unflushed.append((keys, end))
-            self._forget_flushed()
+            self._unsettled.append((keys, end))
+            self._forget_settled()
             self._wake_in(0)
         else:
             self._pending.give_back(keys)

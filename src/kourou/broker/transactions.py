@@ -9,9 +9,10 @@ Which half messages are open follows from two positions and a set: everything be
 every offset in `_done`, the rest is open. A record and its done mark are appended together, side by side;
 `load` mends what a power cut parted. So a transaction ends once.
 
-The positions are kept as offsets of the group CID_RMQ_SYS_TRANS, as the original does, and only as far as the
-disk has what they stand for. A copy takes over from the half message it copies: whoever still knows that
-one's place (its sender, a producer that was asked before) means the copy.
+The positions are kept as offsets of the group CID_RMQ_SYS_TRANS, as the original does, and only as far as
+what they stand for stays: on the disk, and at every broker that may lead next. A copy takes over from the
+half message it copies: whoever still knows that one's place (its sender, a producer that was asked before)
+means the copy.
 
 Rounds come by the clock and go in turns of bounded work, so that the loop stays free.
 """
@@ -595,14 +596,15 @@ class Transactions:
             self._mark_cursor = marks.popleft()[0] + 1
 
     def _save(self) -> None:
-        """Keep both positions once the disk has what they stand for: no power cut must leave them ahead."""
+        """Keep both positions once what they stand for stays: no power cut, and no other master, must find
+        them ahead."""
         now = (self._appended_end, self._cursor, self._mark_cursor)
-        if self._store.flushed >= self._appended_end:
+        if self._store.settled >= self._appended_end:
             self._saving = None
             self._keep(now)
         elif self._saving is None:
             self._saving = now
-        elif self._store.flushed >= self._saving[0]:
+        elif self._store.settled >= self._saving[0]:
             saved, self._saving = self._saving, now
             self._keep(saved)
 

@@ -291,7 +291,7 @@ class Store:
             self._log,
             self._queues,
             self._index,
-            settled=lambda: min(self._dispatcher.position.end, self._flusher.flushed),
+            settled=lambda: self.settled,
             refuse=self._refuse_for_space,
         )
         self._settle(found, is_clean)
@@ -1221,6 +1221,12 @@ class Store:
     @property
     def dispatched(self) -> int:
         return self._dispatcher.position.end
+
+    @property
+    def settled(self) -> int:
+        """What ends before this is on the disk and visible: no power cut takes it, and where a replica set
+        elects its master no other one lacks it."""
+        return min(self._dispatcher.position.end, self._flusher.flushed)
 
     @property
     def sync_times(self) -> SyncTimes:

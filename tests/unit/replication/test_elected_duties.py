@@ -1,4 +1,5 @@
-"""A new master of an elected set knows all it inherited before it says anything that depends on it."""
+"""A new master of an elected set knows all it inherited before it says anything that depends on it; and what
+an old one did alone, which the others lack, does not count."""
 
 from __future__ import annotations
 
@@ -9,8 +10,12 @@ import pytest
 from kourou.broker.broker import Broker
 from kourou.protocol.bodies import TopicConfig
 from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import request
 from kourou.protocol.extensions import StageCount
+from kourou.protocol.names import HALF_TOPIC, TRANSACTION_GROUP
+from tests.unit.broker.broker_world import send
 from tests.unit.broker.staging_peer import StagingPeer, all_bodies, messages, state_of
+from tests.unit.broker.test_transactions import COMMIT, ending, prepare
 from tests.unit.replication.replica_world import ReplicaWorld
 
 NAMES = ("one", "two", "three")
@@ -134,3 +139,67 @@ def test_after_a_start_nothing_is_said_of_a_log_that_nobody_has_confirmed(replic
     replicas.until(lambda: broker.replicating.has_duties)
     assert state_of(staging(replicas, broker).commit(old.count)) == "committed"
     assert all_bodies(replicas.peer(broker)) == numbered(0, 10)
+
+
+# ------------------------------------------------------------------------------------------------- done alone
+
+
+def left_alone(world: ReplicaWorld) -> Broker:
+    """Part the master from the others."""
+    name = master(world)
+    assert name is not None
+    for other in NAMES:
+        if other != name:
+            world.part(name, other)
+    return world.brokers[name]
+
+
+def the_next_master(world: ReplicaWorld, old: Broker) -> Broker:
+    """Who leads when the old one has seen that it does not, and all see each other again."""
+    world.until(lambda: not old.role.is_master)
+    world.until(lambda: master(world) is not None)
+    for one in NAMES:
+        for other in NAMES:
+            if one != other:
+                world.join(one, other)
+    return leading(world)
+
+
+DELAYED = [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}]
+
+
+@pytest.mark.parametrize("properties", DELAYED, ids=["level", "timer"])
+def test_what_was_delivered_by_a_master_left_alone_is_delivered_by_the_next(
+    replicas: ReplicaWorld, properties: dict[str, str]
+) -> None:
+    peer = replicas.peer(leading(replicas))
+    assert peer.begin(send("orders", b"later", properties=properties)).reply.code == 0
+    replicas.pass_time(0.9)
+    old = left_alone(replicas)
+    before = (old.delays.offsets.offset_table, old.timers.progress.key)
+    end = old.store.wrote
+    replicas.pass_time(0.3, step=0.01)
+    assert old.store.wrote > end, "the copy that nobody else has is to be there, or nothing is tried here"
+    new = the_next_master(replicas, old)
+    assert (old.delays.offsets.offset_table, old.timers.progress.key) == before
+    replicas.until(lambda: all_bodies(replicas.peer(new)) == [b"later"])
+
+
+def test_what_was_committed_at_a_master_left_alone_is_open_at_the_next(replicas: ReplicaWorld) -> None:
+    """Were the old one's offset kept, it would take the transaction for ended when it leads again."""
+    peer = replicas.peer(leading(replicas))
+    half = prepare(replicas, peer)
+    replicas.pass_time(0.5)
+    old = left_alone(replicas)
+    peer.begin(request(RequestCode.END_TRANSACTION, ending(half, COMMIT)))
+    replicas.settle()
+    assert old.transactions.open_count == 1, "it waits for the others"
+    new = the_next_master(replicas, old)
+    assert not old.offsets.get(TRANSACTION_GROUP, HALF_TOPIC, 0)
+    replicas.until(lambda: new.replicating.has_duties)
+    assert new.transactions.open_count == 1
+    replicas.until(lambda: old.replicating.has_master and old.store.wrote == new.store.wrote)
+    replicas.pass_time(10)
+    assert not new.offsets.get(TRANSACTION_GROUP, HALF_TOPIC, 0)
+    assert replicas.peer(new).ask(RequestCode.END_TRANSACTION, ending(half, COMMIT)).code == 0
+    assert all_bodies(replicas.peer(new), queue_id=1) == [b"paid"]
