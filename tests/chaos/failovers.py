@@ -4,8 +4,9 @@ Three brokers elect their master (`kourou cluster up --layout 3n-auto`, real pro
 send without a break, each with the usual three seconds for a send; the broker that leads is killed with -9,
 or paused for longer than its lease, then comes back. Time runs from the kill to the first acknowledgement of
 a send that began after it. Now and then the name server is killed, too: sends go on, for everybody knows
-whom to ask, and it learns all anew when it is back. A consumer of ours is pushed to all the while. In the end
-everything that was acknowledged must be there, and have been handled.
+whom to ask, and it learns all anew when it is back. Before each fail-over the wall clock of one broker leaps.
+A consumer of ours is pushed to all the while. In the end everything that was acknowledged must be there, and
+have been handled.
 
 `python -m tests.chaos.failovers 50` does so many; `make chaos FAILOVERS=…` does, too.
 """
@@ -13,6 +14,7 @@ everything that was acknowledged must be there, and have been handled.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import tempfile
@@ -24,10 +26,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 import kourou
 from kourou.admin import Connection, switching
-from kourou.doors.files import RealFiles
+from kourou.doors.files import Files, RealFiles
 from kourou.local.machine_cluster import MachineCluster
+from tests.chaos.clocks import WallClock
 
 TOPIC = "failover"
 SENDERS = 2
@@ -104,6 +109,8 @@ class Outcome(NamedTuple):
     twice: int
     kinds: Counter[str]
     name_servers_killed: int
+    leaps: int
+    """Of brokers' wall clocks."""
 
     @property
     def kills(self) -> list[float]:
@@ -120,7 +127,8 @@ class Outcome(NamedTuple):
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.kinds.items()))
         twice = sum(count > 1 for count in told.handled.values())
         return (
-            f"{len(self.seconds)} fail-overs ({kinds}), {self.name_servers_killed} kills of the name server; "
+            f"{len(self.seconds)} fail-overs ({kinds}), {self.name_servers_killed} kills of the name server, "
+            f"{self.leaps} leaps of a clock; "
             "seconds from a kill to the next acknowledgement: p50 "
             f"{self.percentile(0.5):.2f}, p99 {self.percentile(0.99):.2f}, at most {max(self.kills):.2f}; "
             f"from any, at most {max(self.seconds):.2f}; "
@@ -132,11 +140,32 @@ class Outcome(NamedTuple):
         )
 
 
+class ClockedCluster(MachineCluster):
+    """Every server has a wall clock of its own."""
+
+    def __init__(self, folder: str, files: Files) -> None:
+        super().__init__(folder, files)
+        self._clocks: dict[str, WallClock] = {}
+
+    def clock(self, name: str) -> WallClock:
+        if name not in self._clocks:
+            self._clocks[name] = WallClock(Path(self.folder) / f"{name}.clock")
+        return self._clocks[name]
+
+    def start(self, name: str) -> None:
+        with pytest.MonkeyPatch.context() as patch:  # it hands its own environment on
+            for variable, value in self.clock(name).environment.items():
+                patch.setenv(variable, value)
+            super().start(name)
+
+
 class Failovers:
     """One cluster, and one master after the other."""
 
-    def __init__(self, folder: Path) -> None:
-        self.cluster = MachineCluster(str(folder), RealFiles())
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.cluster = ClockedCluster(str(folder), RealFiles())
+        self._chance = random.Random(seed)
+        self.leaps = 0
         self.connection: Connection
         self.told = Told()
         self.kinds: Counter[str] = Counter()
@@ -161,6 +190,7 @@ class Failovers:
                 for number in range(times):
                     if number % FAILOVERS_A_NAME_SERVER == 0:
                         self._without_name_server()
+                    self._set_a_clock()
                     seconds.append(self._once("paused" if number < pauses else "killed"))
                 for sender in senders:
                     sender.is_over = True
@@ -184,6 +214,7 @@ class Failovers:
             sum(count - 1 for count in found.values()),
             self.kinds,
             self.name_servers_killed,
+            self.leaps,
         )
 
     def _consumer(self) -> kourou.PushConsumer:
@@ -220,6 +251,10 @@ class Failovers:
             self.cluster.start(name)
         self._await_sends(SENDS_A_KILL_MIN)
         return took
+
+    def _set_a_clock(self) -> None:
+        brokers = [server.name for server in self.cluster.servers() if server.kind == "broker"]
+        self.leaps += self.cluster.clock(self._chance.choice(brokers)).trouble(self._chance)
 
     def _without_name_server(self) -> None:
         name = next(server.name for server in self.cluster.servers() if server.kind == "nameserver")
@@ -280,8 +315,9 @@ class Failovers:
 
 def failed_over(times: int, *, pauses: int = 0) -> Outcome:
     """In a folder of its own."""
+    seed = int(os.environ.get("SEED", time.time_ns() % 100_000))
     with tempfile.TemporaryDirectory(prefix="kourou-failover-") as folder:
-        return Failovers(Path(folder)).run(times, pauses=pauses)
+        return Failovers(Path(folder), seed).run(times, pauses=pauses)
 
 
 def main() -> None:

@@ -8,6 +8,8 @@
     sync error          of the slave's disk (a failpoint): it stops, and is started again
                         sync error of the master: the same of the master's
     full disk           of the slave or the master; then there is room again (`disks`: each has a small one)
+    clock               of either leaps, by a second or a month, forward or back, or to and fro; each keeps
+                        its own time ever after, also when it leads next
     switch              kill -9 the master while the slave is in sync, start the slave as the master, and the
                         old master as its slave
 
@@ -44,6 +46,7 @@ from tests.chaos.clients import (
     make_topics,
     pulled,
 )
+from tests.chaos.clocks import WallClock
 from tests.chaos.fault_proxy import FaultProxy, fault_proxy
 from tests.chaos.oracle import History, Queue, Sent, faults
 from tests.kourou_process import Serving, serving_broker
@@ -72,6 +75,8 @@ KINDS = (
     "flapping link",
     "slow link",
     "sync error",
+    "clock of the master",
+    "clock of the slave",
 )
 
 
@@ -143,6 +148,7 @@ class Pair:
         self._seed = seed
         self._proxy = proxy
         self._ports = [free_ports(), free_ports()]
+        self._clocks = [WallClock(folder / "clock") for folder in self.folders]
         self._master = 0  # which of the two
         self._open: list[contextlib.ExitStack] = [contextlib.ExitStack(), contextlib.ExitStack()]
         self._serving: list[Serving | None] = [None, None]
@@ -185,6 +191,7 @@ class Pair:
         else:
             settings += f"brokerRole=SLAVE\nbrokerId=1\nhaMasterAddress={self._proxy.address}\n"
         stack = self._open[which] = contextlib.ExitStack()
+        environment = {**self._clocks[which].environment, **(environment or {})}
         serving = stack.enter_context(serving_broker(folder, settings=settings, environment=environment))
         self._serving[which] = serving
         if is_master:
@@ -247,6 +254,9 @@ class Pair:
             time.sleep(1.0)
             self._stop(slave, Serving.kill)
             self._start(slave, is_master=False)
+        elif kind.startswith("clock"):
+            clock = self._clocks[self._master if "master" in kind else slave]
+            self.counters["leaps of a clock"] += clock.trouble(self._chance)
         elif kind == "sync error of the master":
             self._sync_error_of_the_master()
         elif kind in DISK_KINDS:

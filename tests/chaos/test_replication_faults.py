@@ -20,7 +20,11 @@ FAULTS = int(os.environ.get("PAIRS", "0"))
 @pytest.mark.timeout(600 + 10 * FAULTS)
 def test_nothing_acknowledged_by_a_sync_master_is_lost() -> None:
     seed = int(os.environ.get("SEED", time.time_ns() % 100_000))
-    kinds = (*KINDS, "switch") if FAULTS else ("kill the slave", "switch", "one-way link", "sync error")
+    kinds = (
+        (*KINDS, "switch")
+        if FAULTS
+        else ("clock of the master", "kill the slave", "switch", "one-way link", "sync error")
+    )
     counters, longest_gap = under_fire(max(FAULTS, len(kinds)), seed, kinds)
     print("\n" + report(counters, longest_gap, seed))
     assert counters["acknowledged"] > 100, "too little happened to prove anything"

@@ -66,8 +66,8 @@ def broker(
         return 0
     from kourou.broker.broker import Broker
     from kourou.broker.config import KEYS, BrokerConfig
+    from kourou.doors.adjusted_clock import machine_clock
     from kourou.doors.chance import Chance
-    from kourou.doors.clock import RealClock
     from kourou.doors.failing_files import machine_files
     from kourou.doors.network import RealNetwork
     from kourou.remoting.metrics_settings import shown_if_possible
@@ -90,7 +90,7 @@ def broker(
             Broker(
                 config,
                 network=RealNetwork(),
-                clock=RealClock(),
+                clock=machine_clock(os.environ),
                 files=machine_files(os.environ),
                 chance=Chance(),
                 process_id=os.getpid(),

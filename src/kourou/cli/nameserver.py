@@ -6,6 +6,8 @@ Without a verb it runs a name server, as it always did.
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from kourou.cli.changing import change_options
@@ -43,8 +45,8 @@ def nameserver(
     """Run a name server; or, with a verb, ask and change those that run."""
     if ctx.invoked_subcommand is not None:
         return 0
+    from kourou.doors.adjusted_clock import machine_clock
     from kourou.doors.chance import Chance
-    from kourou.doors.clock import RealClock
     from kourou.doors.files import RealFiles
     from kourou.doors.network import RealNetwork
     from kourou.nameserver.config import KEYS, NameServerConfig
@@ -57,7 +59,8 @@ def nameserver(
         click.echo(KEYS.as_properties(config), nl=False)
         return 0
     log_to_stderr(log_level)
-    server = NameServer(config, network=RealNetwork(), clock=RealClock(), files=RealFiles(), chance=Chance())
+    clock = machine_clock(os.environ)
+    server = NameServer(config, network=RealNetwork(), clock=clock, files=RealFiles(), chance=Chance())
 
     def ready() -> None:
         where = f"; address list at http://{server.address_server}/rocketmq/nsaddr" if address_server else ""
