@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kourou as library
-from kourou.admin import Connection, draining, topics
+from kourou.admin import Connection, brokers, cluster, draining, topics
 from kourou.local.machine_cluster import MachineCluster
 from tests.kourou_process import kourou
 from tests.machine_clusters import machine_cluster
@@ -190,6 +190,100 @@ def test_an_unknown_broker_is_told_with_those_there_are(pair: MachineCluster) ->
     done = kourou("broker", "drain", "broker-z", "-n", pair.name_servers, folder=Path(pair.folder))
     assert done.returncode == 3
     assert "no broker 'broker-z'; known: broker-a, broker-b" in done.stderr
+
+
+def test_a_new_topic_does_not_make_the_others_writable_again(pair: MachineCluster) -> None:
+    """With it, the broker registers all its topics anew; the name server takes what it says."""
+    make_topic(pair, "wiped", broker="broker-a")
+    with Connection(pair.name_servers) as connection:
+        node = cluster.node(connection, "broker-a")
+        planned = draining.plan(connection, "broker-a")
+        steps = draining.drain(connection, planned, period_seconds=60.0)
+        next(steps)
+        assert not is_writable(connection, "wiped", "broker-a")
+        make_topic(pair, "new", broker="broker-a")
+        assert is_writable(connection, "wiped", "broker-a"), "else there is nothing to be done about it"
+        next(steps)
+        assert not is_writable(connection, "wiped", "broker-a")
+        draining.undo(connection, node)
+        assert is_writable(connection, "wiped", "broker-a")
+
+
+def is_writable(connection: Connection, topic: str, broker: str) -> bool:
+    route = topics.route(connection, topic)
+    return any(each.perm & 2 for each in route.queue_datas if each.broker_name == broker)
+
+
+def test_what_comes_in_the_last_moment_is_waited_for_and_nothing_comes_after_it(
+    pair: MachineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(pair, "moments", 1, broker="broker-a")
+    queue = library.MessageQueue(topic="moments", broker_name="broker-a", queue_id=0)
+    looks: list[draining.Left] = []
+    left = draining.left
+
+    def and_then_one_comes(*arguments: Any) -> draining.Left:
+        found = left(*arguments)
+        if found.is_nothing and not any(each.is_nothing for each in looks):
+            producer.send(library.Message("moments", b"late"), queue=queue)
+        looks.append(found)
+        return found
+
+    with (
+        library.Producer("shop", pair.name_servers) as producer,
+        library.PushConsumer("moment-readers", pair.name_servers, start="earliest") as consumer,
+        Connection(pair.name_servers) as connection,
+    ):
+        handled: list[bytes] = []
+        consumer.on("moments")(lambda message: handled.append(message.body))
+        consumer.start()
+        producer.send(library.Message("moments", b"early"), queue=queue)
+        planned = draining.plan(connection, "broker-a")
+        monkeypatch.setattr(draining, "left", and_then_one_comes)
+        said = []
+        for step in draining.drain(connection, planned, period_seconds=0.5):
+            said.append(step.what)
+            time.sleep(0.1)
+        assert any("in the last moment: moment-readers 1 of moments" in each for each in said), said
+        assert handled == [b"early", b"late"]
+        address = planned.node.address
+        assert brokers.configuration(connection, address)["brokerPermission"] == "4"
+        draining.undo(connection, planned.node)
+        assert brokers.configuration(connection, address)["brokerPermission"] == "6"
+        assert is_writable(connection, "moments", "broker-a")
+
+
+def test_an_open_transaction_is_left_to_be_ended(pair: MachineCluster) -> None:
+    make_topic(pair, "paid", 1, broker="broker-a")
+    with (
+        Connection(pair.name_servers) as connection,
+        library.TransactionProducer(
+            "payers", lambda _: library.TransactionState.UNKNOWN, pair.name_servers
+        ) as producer,
+    ):
+        transaction = producer.transaction(library.Message("paid", b"half"))
+        transaction.__enter__()
+        rest = draining.left(connection, cluster.node(connection, "broker-a"))
+        assert rest.transactions == 1
+        assert not rest.is_nothing
+        assert "1 open transactions" in draining.described(rest)
+        transaction.__exit__(None, None, None)
+        deadline = time.monotonic() + 20
+        while draining.left(connection, cluster.node(connection, "broker-a")).transactions:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_a_replica_needs_no_draining(tmp_path: Path) -> None:
+    """Its name is its master's: nobody could write to the whole set any more."""
+    with machine_cluster(tmp_path / "c", "2m-2s-async") as machine, Connection(machine.name_servers) as seen:
+        replica = next(node for node in cluster.nodes(seen) if not node.is_master)
+        options = ("--yes", "-n", machine.name_servers)
+        done = kourou("broker", "drain", replica.address, *options, folder=tmp_path)
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert f"{replica.address} is a replica of {replica.broker} (brokerId 1)" in done.stderr
+        make_topic(machine, "orders")
+        assert is_writable(seen, "orders", replica.broker)
 
 
 @pytest.mark.timeout(600)

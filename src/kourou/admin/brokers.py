@@ -14,6 +14,7 @@ from kourou.protocol.bodies import KVTable
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import request
 
+OPEN_TRANSACTIONS = "kourouOpenTransactions"
 CLEANING_SECONDS = 60.0
 """Cleaning walks through files; a big broker takes its time."""
 
@@ -38,6 +39,8 @@ class Runtime:
     log_max: int
     dispatch_behind_bytes: int
     timers_waiting: int
+    open_transactions: int | None
+    """None: it does not tell."""
     table: dict[str, str] = field(repr=False, default_factory=dict)
 
     @property
@@ -76,6 +79,7 @@ def runtime_of(table: Mapping[str, str]) -> Runtime:
         log_max=_whole(table, "commitLogMaxOffset"),
         dispatch_behind_bytes=_whole(table, "dispatchBehindBytes"),
         timers_waiting=_whole(table, "timerCongestNum"),
+        open_transactions=_whole(table, OPEN_TRANSACTIONS) if OPEN_TRANSACTIONS in table else None,
         table=dict(table),
     )
 

@@ -1,7 +1,8 @@
 """Taking a broker out of service without anybody losing a message; also fewer queues for a topic.
 
     drain    wipe its write permission ─▶ wait until no send came for one route period ─▶ wait until every
-             group has read what is there ─▶ report ─▶ stop it
+             group has read what is there ─▶ have it refuse sends ─▶ a last look whether something came in
+             between: then all that again ─▶ report ─▶ stop it
     resize   fewer write queues ─▶ the same two waits, for the queues that go ─▶ fewer read queues ─▶ a last
              look whether something came in between: then all that again
 
@@ -21,15 +22,16 @@ from kourou.admin import cluster as clusters
 from kourou.admin.cluster import Node
 from kourou.admin.connection import Connection, Item, Outcome, Result
 from kourou.doors.clock import Clock
-from kourou.errors import NotFound, Refused, Unreachable
-from kourou.protocol.bodies import PERM_WRITE, TopicConfig, TopicStats
+from kourou.errors import Busy, ConfigError, NotFound, Refused, Unreachable
+from kourou.protocol.bodies import PERM_READ, PERM_WRITE, TopicConfig, TopicStats
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import request
 from kourou.protocol.headers import OffsetReply, QueueNamed, TopicNamed
-from kourou.protocol.names import DEAD_LETTER_PREFIX, is_system_topic
+from kourou.protocol.names import DEAD_LETTER_PREFIX, TRANSACTION_GROUP, is_system_topic
 
 ROUTE_PERIOD_SECONDS: Final = 30.0
 """After so long every client has asked for its routes anew."""
+PERMISSION: Final = "brokerPermission"
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,12 @@ class Left:
     groups: tuple[GroupLeft, ...]
     delayed: int
     """Messages whose time has not come."""
+    transactions: int = 0
+    """Messages whose transaction has not ended; one of Apache's tells of them as unread by a group."""
 
     @property
     def is_nothing(self) -> bool:
-        return not self.groups and not self.delayed
+        return not self.groups and not self.delayed and not self.transactions
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,15 @@ class DrainPlan:
 
 
 def plan(connection: Connection, name: str) -> DrainPlan:
-    """Look, and change nothing. Raises NotFound when there is no such broker."""
+    """Look, and change nothing. Raises NotFound when there is no such broker, ConfigError for a replica."""
     node = clusters.node(connection, name)
+    if not node.is_master and name == node.broker:
+        raise ConfigError(f"{name} has no master now, only {node.address}: start it, or wait for another one")
+    if not node.is_master:
+        raise ConfigError(
+            f"{node.address} is a replica of {node.broker} (brokerId {node.broker_id}): nobody sends to it, "
+            f"so that it can just be stopped; to drain the whole set, name its master: {node.broker}"
+        )
     everyone = clusters.nodes(connection)
     masters = [each for each in everyone if each.is_master]
     tables = _tables(connection, masters)
@@ -117,13 +128,21 @@ def left(connection: Connection, node: Node) -> Left:
                 for queue, at in progress.offset_table.items():
                     found[group, queue.topic] += max(0, at.broker_offset - at.consumer_offset)
     runtime = brokers.runtime(connection, node.address)
+    transactions = runtime.open_transactions
+    if transactions is None and runtime.is_kourou:
+        raise Busy(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"{node.broker} at {node.address} has just become the master, and does not know yet what waits "
+            "there; try again soon",
+        )
     return Left(
         groups=tuple(
             GroupLeft(group, topic, messages)
             for (group, topic), messages in sorted(found.items())
-            if messages
+            if messages and (group != TRANSACTION_GROUP or transactions is None)
         ),
         delayed=runtime.timers_waiting + _delayed(runtime.table),
+        transactions=transactions or 0,
     )
 
 
@@ -145,16 +164,32 @@ def drain(
     wiped = nameservers.wipe_write(connection, node.broker)
     where = ", ".join(f"{count} topics at {address}" for address, count in sorted(wiped.items()))
     yield Step(f"nobody is sent to {node.broker} any more ({where})")
-    yield from _until_quiet(
-        connection.clock,
-        lambda: _sent(connection, node, planned.topics),
-        "no send",
-        period_seconds,
-    )
-    yield Step(f"no message was sent to {node.broker} for {period_seconds:g} s")
-    while not (rest := left(connection, node)).is_nothing:
-        yield Step(f"left to consume: {described(rest)}", is_waiting=True)
+
+    def sent() -> int:
+        # With its next new topic the broker registers all of them anew, writable as ever.
+        nameservers.wipe_write(connection, node.broker)
+        return _sent(connection, node, planned.topics)
+
+    while True:
+        yield from _until_quiet(connection.clock, sent, "no send", period_seconds)
+        yield Step(f"no message was sent to {node.broker} for {period_seconds:g} s")
+        while not (rest := left(connection, node)).is_nothing:
+            nameservers.wipe_write(connection, node.broker)
+            yield Step(f"left to consume: {described(rest)}", is_waiting=True)
+        if not _may_refuse_sends(connection, node):
+            break
+        brokers.configure(connection, node.address, {PERMISSION: str(PERM_READ)})
+        # Nobody can send there any more. Did somebody, after the last look?
+        if (rest := left(connection, node)).is_nothing:
+            break
+        brokers.configure(connection, node.address, {PERMISSION: str(PERM_READ | PERM_WRITE)})
+        yield Step(f"a message came in the last moment: {described(rest)}; it stays a while longer")
     yield Step(f"everything {node.broker} has was consumed")
+
+
+def _may_refuse_sends(connection: Connection, node: Node) -> bool:
+    """One of ours forgets such a setting when it stops; one of Apache's would have it ever after."""
+    return brokers.runtime(connection, node.address).is_kourou
 
 
 def _until_quiet(
@@ -202,14 +237,20 @@ def _all(outcomes: list[Outcome[Item, Result]]) -> Iterator[Result]:
 def described(rest: Left) -> str:
     """In one line."""
     parts = [f"{each.group} {each.messages} of {each.topic}" for each in rest.groups]
+    if rest.transactions:
+        parts.append(f"{rest.transactions} open transactions")
     if rest.delayed:
         parts.append(f"{rest.delayed} delayed messages whose time has not come")
     return "; ".join(parts) or "nothing"
 
 
-def undo(connection: Connection, node: Node) -> None:
-    """Let producers find its queues again."""
-    nameservers.add_write(connection, node.broker)
+def undo(connection: Connection, node: Node) -> dict[str, int]:
+    """Let producers find its queues again, and send to them; by name server, how many topics."""
+    if _may_refuse_sends(connection, node):
+        before = brokers.configuration(connection, node.address).get(PERMISSION)
+        if before == str(PERM_READ):
+            brokers.configure(connection, node.address, {PERMISSION: str(PERM_READ | PERM_WRITE)})
+    return nameservers.add_write(connection, node.broker)
 
 
 def stop(connection: Connection, node: Node) -> None:

@@ -367,6 +367,7 @@ class Broker:
             clock=clock,
         )
         self.metrics.links = lambda: self.replicating.status().links
+        self.metrics.knows_what_waits = self._knows_what_waits
         self.pages = MetricsPages(
             config,
             figures=self.metrics,
@@ -557,7 +558,11 @@ class Broker:
             RequestCode.GET_ALL_DELAY_OFFSET: DelayOffsetsHandler(self.delays),
             RequestCode.GET_TIMER_CHECK_POINT: TimerCheckpointHandler(self.config, self.timers),
             RequestCode.GET_TIMER_METRICS: TimerMetricsHandler(
-                self.config, timers=self.timers, store=self.store, clock=self._clock
+                self.config,
+                timers=self.timers,
+                store=self.store,
+                clock=self._clock,
+                knows_what_waits=self._knows_what_waits,
             ),
             RequestCode.GET_BROKER_RUNTIME_INFO: RuntimeInfoHandler(
                 self.config,
@@ -565,12 +570,17 @@ class Broker:
                 members=self.members,
                 delays=self.delays,
                 timers=self.timers,
+                transactions=self.transactions,
+                knows_what_waits=self._knows_what_waits,
                 stats=self.stats,
                 rates=self.rates,
                 files=self._files,
                 clock=self._clock,
             ),
         }
+
+    def _knows_what_waits(self) -> bool:
+        return self.replicating.has_duties
 
     def _settings_changed(self) -> None:
         """An operator changed some: whoever made something of them makes it anew."""

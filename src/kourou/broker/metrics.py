@@ -75,6 +75,9 @@ class BrokerMetrics:
         self._latencies = latencies
         self._clock = clock
         self.links: Links = tuple
+        self.knows_what_waits: Callable[[], bool] = lambda: True
+        """Whether what is said of timers and transactions is true: a slave does not know, nor a new master
+        of a set that elects before it has taken up its duties."""
         self._had_everything: dict[str, float] = {}  # when a replica was last seen to be up to date
 
     def now_ms(self) -> int:
@@ -243,9 +246,10 @@ class BrokerMetrics:
 
     def _transactional(self, figures: Figures) -> None:
         transactions = self._transactions
-        figures.gauge(
-            "rocketmq_half_messages", "Half messages whose transaction is open.", transactions.open_count
-        )
+        if self.knows_what_waits():
+            figures.gauge(
+                "rocketmq_half_messages", "Half messages whose transaction is open.", transactions.open_count
+            )
         for topic, count in transactions.committed.items():
             figures.counter(
                 "rocketmq_commit_messages_total",
@@ -308,8 +312,11 @@ class BrokerMetrics:
 
     def _timed(self, figures: Figures) -> None:
         timers = self._timers
-        figures.gauge("rocketmq_timer_enqueue_lag", "Timed messages not looked at yet.", timers.not_taken_in)
-        figures.gauge("rocketmq_timer_dequeue_lag", "How late the first one is, in ms.", timers.late_ms)
+        if self.knows_what_waits():
+            gauge = figures.gauge
+            gauge("rocketmq_timer_enqueue_lag", "Timed messages not looked at yet.", timers.not_taken_in)
+            gauge("rocketmq_timer_dequeue_lag", "How late the first one is, in ms.", timers.late_ms)
+            gauge("rocketmq_timing_messages", "Timed messages that wait.", len(timers))
         figures.counter(
             "rocketmq_timer_enqueue_total", "Timed messages taken in since the start.", timers.taken_in.total
         )
@@ -318,7 +325,6 @@ class BrokerMetrics:
             "Timed messages delivered since the start.",
             timers.delivered.total,
         )
-        figures.gauge("rocketmq_timing_messages", "Timed messages that wait.", len(timers))
 
     # --------------------------------------------------------------------------------------------- peers
 

@@ -298,9 +298,12 @@ def clean(name: str, what: str, dry_run: bool, yes: bool, name_server: str) -> N
 def write_permission(
     name: str, allowed: str, dry_run: bool, yes: bool, name_server: str, output: str
 ) -> None:
-    """Whether producers find the queues of the broker NAME. At every name server."""
+    """Whether producers find the queues of the broker NAME. At every name server.
+
+    With `on`, a broker that was drained takes messages again.
+    """
     from kourou.admin import cluster as clusters
-    from kourou.admin import nameservers
+    from kourou.admin import draining, nameservers
 
     with cluster_at(name_server) as connection:
         node = clusters.node(connection, name)
@@ -309,7 +312,9 @@ def write_permission(
             return
         what = "find it again" if allowed == "on" else "find it no more"
         confirmed(f"Producers {what}: broker '{node.broker}'.", yes)
-        change = nameservers.add_write if allowed == "on" else nameservers.wipe_write
-        told = change(connection, node.broker)
+        if allowed == "on":
+            told = draining.undo(connection, node)
+        else:
+            told = nameservers.wipe_write(connection, node.broker)
     rows = [{"name_server": address, "topics": topics} for address, topics in told.items()]
     show(rows, ("name_server", "topics"), output)

@@ -111,10 +111,24 @@ def test_how_far_deliveries_are_is_told_by_nobody_who_does_not_know(replicas: Re
     staging(replicas, leading(replicas)).stage(messages([b"x"]))
     broker = fail_over(replicas)
     peer = replicas.peer(broker)
-    for code in (RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_TIMER_CHECK_POINT):
+    told = (
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_TIMER_CHECK_POINT,
+        RequestCode.GET_TIMER_METRICS,
+    )
+    waiting = {"rocketmq_half_messages", "rocketmq_timing_messages", "rocketmq_timer_dequeue_lag"}
+    for code in told:
         assert peer.ask(code).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert not waiting & set(broker.metrics.figures().names)
+    assert b"kourouOpenTransactions" not in peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body
     replicas.until(lambda: broker.replicating.has_duties)
-    assert peer.ask(RequestCode.GET_ALL_DELAY_OFFSET).code == ResponseCode.SUCCESS
+    for code in told:
+        assert peer.ask(code).code == ResponseCode.SUCCESS
+    assert waiting <= set(broker.metrics.figures().names)
+    assert b"kourouOpenTransactions" in peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body
+    slave = next(each for each in replicas.brokers.values() if each is not broker)
+    assert replicas.peer(slave).ask(told[2]).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert not waiting & set(slave.metrics.figures().names)
 
 
 def test_whoever_steps_down_before_it_knows_writes_nothing_down(replicas: ReplicaWorld) -> None:

@@ -257,7 +257,8 @@ class BrokerConsumeStatsHandler:
     def _stats(self, group: str, topic: TopicConfig) -> ConsumeStats:
         name = topic.topic_name
         stats = ConsumeStats(consume_tps=self._rates.got_by(group, name), offset_table={})
-        for queue_id in range(topic.write_queue_nums):
+        # Of a topic that is being shrunk there is something to read where nobody writes any more.
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
             committed = self._offsets.get(group, name, queue_id) or 0
             queue = MessageQueue(broker_name=self._config.broker_name, queue_id=queue_id, topic=name)
             stats.offset_table[queue] = QueueProgress(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kourou import __version__
 from kourou.broker.config import BrokerConfig
@@ -13,6 +13,7 @@ from kourou.broker.rates import Rates
 from kourou.broker.stats import Stats
 from kourou.broker.timers import Timers
 from kourou.broker.topics import Topics
+from kourou.broker.transactions import Transactions
 from kourou.doors.clock import Clock
 from kourou.doors.files import Files
 from kourou.native import native
@@ -164,6 +165,8 @@ class RuntimeInfoHandler:
         members: Members,
         delays: Delays,
         timers: Timers,
+        transactions: Transactions,
+        knows_what_waits: Callable[[], bool],
         stats: Stats,
         rates: Rates,
         files: Files,
@@ -174,6 +177,8 @@ class RuntimeInfoHandler:
         self._members = members
         self._delays = delays
         self._timers = timers
+        self._transactions = transactions
+        self._knows_what_waits = knows_what_waits
         self._stats = stats
         self._rates = rates
         self._files = files
@@ -232,6 +237,8 @@ class RuntimeInfoHandler:
             f"scheduleMessageOffset_{level}": f"{following},{end}"
             for level, (following, end) in self._delays.progress().items()
         }
+        if self._knows_what_waits():
+            levels["kourouOpenTransactions"] = str(self._transactions.open_count)
         return {
             **levels,
             "timerReadBehind": str(timers.late_ms // 1000),

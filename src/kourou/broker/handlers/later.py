@@ -11,7 +11,7 @@ from kourou.broker.config import BrokerConfig
 from kourou.broker.delays import Delays
 from kourou.broker.timers import Timers
 from kourou.doors.clock import Clock
-from kourou.errors import Refused
+from kourou.errors import Busy, Refused
 from kourou.protocol.bodies import DataVersion, TimerMetrics, TimingCount
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
@@ -60,8 +60,17 @@ class TimerMetricsHandler:
     the answer is given at the end.
     """
 
-    def __init__(self, config: BrokerConfig, *, timers: Timers, store: Store, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        timers: Timers,
+        store: Store,
+        clock: Clock,
+        knows_what_waits: Callable[[], bool],
+    ) -> None:
         self._config = config
+        self._knows_what_waits = knows_what_waits
         self._timers = timers
         self._store = store
         self._clock = clock
@@ -69,6 +78,12 @@ class TimerMetricsHandler:
     def __call__(self, request: Command, answer: Answer) -> None:
         if not self._config.timers_enabled:
             raise _no_timers("The timer message store is null")
+        if not self._knows_what_waits():
+            raise Busy(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"what waits is known to the master of {self._config.broker_name}, once it has taken up its "
+                "duties: ask that one, or try again soon",
+            )
         self._count(sorted(self._timers.places), 0, Counter(), partial(self._tell, request, answer))
 
     def _count(
