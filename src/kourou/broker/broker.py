@@ -105,7 +105,7 @@ from kourou.broker.handlers.switching import (
 )
 from kourou.broker.handlers.topics import CreateTopicHandler
 from kourou.broker.handlers.transactions import EndTransactionHandler, ResumeCheckHandler
-from kourou.broker.handlers.when_sure import DECIDES, READS, SureRuns, when_sure
+from kourou.broker.handlers.when_sure import DECIDES, READS, SureRuns, UntilSure, when_sure
 from kourou.broker.lag import Lags
 from kourou.broker.later import Later
 from kourou.broker.locks import QueueLocks
@@ -380,12 +380,20 @@ class Broker:
         pulls = PullRunHandler(pull, self.offsets, self.store, self.stats)
         self._handlers = masters_only(self._table(send, pull), self.role, config.broker_name)
         self._handlers = when_sure(self._handlers, DECIDES, self.replicating.why_no_duties)
+        self._put_off_ends()
         self._run_handlers: dict[bytes, RunHandler] = {PULL_RUN_KEY: pulls, RUN_KEY: send_run}
         if config.election_members:
             why_unreadable = self.replicating.why_unreadable
             self._handlers = when_sure(self._handlers, READS, why_unreadable)
             self._run_handlers[PULL_RUN_KEY] = SureRuns(pulls, why_unreadable)
             self.long_poll.why_not = why_unreadable
+
+    def _put_off_ends(self) -> None:
+        """Ends of transactions wait for a new master's duties."""
+        code = RequestCode.END_TRANSACTION
+        ends = UntilSure(self._handlers[code], self.replicating.why_no_duties, self._clock)
+        self.replicating.duties_changed = ends.look
+        self._handlers[code] = ends
 
     def _table(self, send: SendHandler, pull: PullHandler) -> Mapping[int, Handler]:
         """All we serve."""

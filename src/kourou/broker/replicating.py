@@ -101,6 +101,8 @@ class Replicating:
         self._inheritance: Timer | None = None  # looks whether all that was inherited is visible
         self.has_duties = False
         """Whether this broker delivers what is due and ends transactions: it knows all that was inherited."""
+        self.duties_changed: Callable[[], None] = lambda: None
+        """Called when they are taken up, and when they are not to be any more."""
         self.cannot_lead: Callable[[], None] = lambda: None
         """Called when this broker is the master and should not be: another may be able to."""
         self._master_address: str | None = None
@@ -174,6 +176,7 @@ class Replicating:
             self._is_started = False
             self._unfollow()
             self._end_duties()
+            self.duties_changed()
 
     async def close(self) -> None:
         """Serve slaves no more; those that keep up get everything first, unless that takes too long."""
@@ -292,6 +295,7 @@ class Replicating:
         self._duties.load()
         self.has_duties = True
         self._duties.start()
+        self.duties_changed()
 
     def _inherit_later(self, end: int) -> None:
         try:
@@ -360,6 +364,7 @@ class Replicating:
             if self.has_duties:
                 self.has_duties = False
                 self._duties.save()
+            self.duties_changed()
 
     def _refuse_appends(self) -> None:
         self._store.refuse_appends(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kourou.broker.broker import Broker
+from kourou.broker.handlers import when_sure
 from kourou.protocol.bodies import TopicConfig
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import request
@@ -15,7 +16,7 @@ from kourou.protocol.extensions import StageCount
 from kourou.protocol.names import HALF_TOPIC, TRANSACTION_GROUP
 from tests.unit.broker.broker_world import send
 from tests.unit.broker.staging_peer import StagingPeer, all_bodies, messages, state_of
-from tests.unit.broker.test_transactions import COMMIT, ending, prepare
+from tests.unit.broker.test_transactions import COMMIT, Half, ending, prepare
 from tests.unit.replication.replica_world import ReplicaWorld
 
 NAMES = ("one", "two", "three")
@@ -153,6 +154,51 @@ def test_after_a_start_nothing_is_said_of_a_log_that_nobody_has_confirmed(replic
     replicas.until(lambda: broker.replicating.has_duties)
     assert state_of(staging(replicas, broker).commit(old.count)) == "committed"
     assert all_bodies(replicas.peer(broker)) == numbered(0, 10)
+
+
+def open_half(world: ReplicaWorld) -> Half:
+    """A half message that all members have."""
+    half = prepare(world, world.peer(leading(world)))
+    world.pass_time(0.5)
+    return half
+
+
+@pytest.mark.parametrize("is_one_way", [True, False])
+def test_an_end_of_a_transaction_waits_until_the_new_master_knows_its_inheritance(
+    replicas: ReplicaWorld, is_one_way: bool
+) -> None:
+    half = open_half(replicas)
+    broker = fail_over(replicas)
+    assert not broker.replicating.has_duties
+    peer = replicas.peer(broker)
+    command = request(RequestCode.END_TRANSACTION, ending(half, COMMIT), flag=2 * is_one_way)
+    sent = peer.begin(command)
+    replicas.settle()
+    assert not sent.is_answered
+    replicas.until(lambda: broker.replicating.has_duties)
+    replicas.until(lambda: all_bodies(replicas.peer(broker), queue_id=1) == [b"paid"])
+    assert sent.is_answered is not is_one_way
+    if not is_one_way:
+        assert sent.reply.code == ResponseCode.SUCCESS, sent.reply.remark
+
+
+def test_ends_that_wait_are_bounded_and_refused_by_one_that_does_not_lead_after_all(
+    replicas: ReplicaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(when_sure, "KEPT_MAX", 2)
+    half = open_half(replicas)
+    broker = fail_over(replicas)
+    assert not broker.replicating.has_duties
+    peer = replicas.peer(broker)
+    first, second, third = (
+        peer.begin(request(RequestCode.END_TRANSACTION, ending(half, COMMIT))) for _ in range(3)
+    )
+    replicas.settle()
+    assert not first.is_answered
+    assert third.reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    replicas.run(broker.become_idle())
+    replicas.settle()
+    assert {first.reply.code, second.reply.code} == {ResponseCode.SLAVE_NOT_AVAILABLE}
 
 
 # ------------------------------------------------------------------------------------------------- done alone
