@@ -155,6 +155,8 @@ RETRY_SECONDS_MAX: Final = 2.0
 """Until a name server is tried again that could not be reached."""
 READERS_BACK_SECONDS: Final = 120.0
 """Whoever was reading when the broker crashed reads again by then, or is no longer there."""
+FORGET_SECONDS: Final = 60.0
+"""How often counts are let go of whose topic or group is no more."""
 
 logger = logging.getLogger(__name__)
 
@@ -656,6 +658,7 @@ class Broker:
             self._clock.every(self.config.offsets_save_interval_ms / 1000, self._save_offsets_later),
             self._clock.every(self.config.delay_offsets_save_interval_ms / 1000, self._save_deliveries_now),
             self._clock.later(READERS_BACK_SECONDS, self.offsets.forget_crash),
+            self._clock.every(FORGET_SECONDS, self._forget_counts),
         ]
         if self._address_list is not None:
             self._address_list.start()
@@ -794,6 +797,11 @@ class Broker:
 
     def _watched_runs(self, run_handlers: Mapping[bytes, RunHandler]) -> Mapping[bytes, RunHandler]:
         return self._latencies.run_handlers(run_handlers) if self.config.is_metered else run_handlers
+
+    def _forget_counts(self) -> None:
+        """Topics come and go for as long as a broker runs."""
+        self.stats.keep_only(self.topics.all, self.groups.all)
+        self.transactions.keep_counts_of(self.topics.all)
 
     def _save_offsets_later(self) -> None:
         self.offsets.save_later(self._clock.now_ms(), self._background, self._offsets_not_saved)

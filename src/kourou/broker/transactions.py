@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple
@@ -158,6 +158,12 @@ class Transactions:
     def open_count(self) -> int:
         """Half messages that have not ended; each of them may be there as a copy, too, for a moment."""
         return max(0, self._store.max_offset(HALF_TOPIC, 0) - self._cursor - len(self._done))
+
+    def keep_counts_of(self, topics: Container[str]) -> None:
+        """Forget how many ended of topics that are no more."""
+        for counts in (self.committed, self.rolled_back):
+            for topic in [each for each in counts if each not in topics]:
+                del counts[topic]
 
     @property
     def is_checking(self) -> bool:
