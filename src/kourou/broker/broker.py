@@ -30,6 +30,7 @@ from kourou.broker.handlers.admin_clients import (
 )
 from kourou.broker.handlers.admin_config import GetConfigHandler, UpdateConfigHandler
 from kourou.broker.handlers.admin_groups import (
+    AllRequestModesHandler,
     BrokerConsumeStatsHandler,
     CloneOffsetsHandler,
     CorrectionHandler,
@@ -564,6 +565,7 @@ class Broker:
             ),
             RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: GroupForbiddenHandler(self.groups),
             RequestCode.SET_MESSAGE_REQUEST_MODE: RequestModeHandler(self.groups),
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: AllRequestModesHandler(),
             RequestCode.RESUME_CHECK_HALF_MESSAGE: ResumeCheckHandler(self.transactions),
             RequestCode.GET_ALL_DELAY_OFFSET: DelayOffsetsHandler(self.delays),
             RequestCode.GET_TIMER_CHECK_POINT: TimerCheckpointHandler(self.config, self.timers),

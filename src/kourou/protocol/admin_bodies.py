@@ -189,6 +189,12 @@ class HaStatus(Body, kw_only=True):
     master_commit_log_max_offset: Int64 = 0
 
 
+class RequestModes(Body, kw_only=True):
+    """Reply of GET_ALL_MESSAGE_REQUEST_MODE (402): topic -> group -> what was set."""
+
+    message_request_mode_map: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
 class RequestModeWanted(Body, kw_only=True):
     """SET_MESSAGE_REQUEST_MODE (401)."""
 

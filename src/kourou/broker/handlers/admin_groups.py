@@ -26,6 +26,7 @@ from kourou.protocol.admin_bodies import (
     GroupForbiddenReply,
     GroupSubscription,
     QueueTimeSpan,
+    RequestModes,
     RequestModeWanted,
 )
 from kourou.protocol.admin_headers import (
@@ -311,3 +312,10 @@ class RequestModeHandler:
                 "broker is read by pulling",
             )
         answer(request.reply())
+
+
+class AllRequestModesHandler:
+    """GET_ALL_MESSAGE_REQUEST_MODE (402), which a slave of 5.x copies: nobody is set to anything but PULL."""
+
+    def __call__(self, request: Command, answer: Answer) -> None:
+        answer(request.reply(body=RequestModes().encode()))

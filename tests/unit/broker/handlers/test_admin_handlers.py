@@ -269,6 +269,8 @@ def test_groups_are_read_by_pulling(peer: Peer) -> None:
     assert peer.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body=pulling).code == 0
     popping = RequestModeWanted(consumer_group="readers", topic="orders", mode="POP").encode()
     assert peer.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body=popping).code == ResponseCode.NO_PERMISSION
+    kept = peer.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+    assert (kept.code, kept.body) == (0, b'{"messageRequestModeMap":{}}')
 
 
 # --------------------------------------------------------------------------------------------- lists, figures
