@@ -39,6 +39,8 @@ from kourou.store.store import Appended, Draft, Store, Usual
 BATCH_MESSAGES_MAX: Final = 1_024
 TRANSACTION_BITS: Final = 0xC
 PREPARED: Final = 0x4
+MULTI_TAG: Final = "MULTI_TAG"
+MULTI_TAG_BIT: Final = 0x2
 
 _SEND_MESSAGE = int(RequestCode.SEND_MESSAGE)
 _SEND_BATCH_MESSAGE = int(RequestCode.SEND_BATCH_MESSAGE)
@@ -103,6 +105,8 @@ class SendHandler:
             or not self.is_writable
         ):
             queue_id = self._unusual_queue(header, topic)
+        if topic is not None and topic.topic_filter_type == MULTI_TAG:
+            header = msgspec.structs.replace(header, sys_flag=header.sys_flag | MULTI_TAG_BIT)
         if header.batch or request.code == _SEND_BATCH_MESSAGE:
             self._send_batch(request, answer, header, queue_id)
             return

@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from kourou.broker.advertised import Advertised
-from kourou.broker.handlers.send import TRANSACTION_BITS, SendHandler, answer_to
+from kourou.broker.handlers.send import MULTI_TAG, TRANSACTION_BITS, SendHandler, answer_to
 from kourou.broker.handlers.usual_properties import UNKNOWN, Around, UsualProperties, rest_of
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
@@ -231,4 +231,9 @@ class SendRunHandler:
 
 
 def _is_usual(name: str, topic: TopicConfig) -> bool:
-    return bool(topic.perm & PERM_WRITE and name not in names.NOT_SENDABLE and name[:7] != names.RETRY_PREFIX)
+    return bool(
+        topic.perm & PERM_WRITE
+        and name not in names.NOT_SENDABLE
+        and name[:7] != names.RETRY_PREFIX
+        and topic.topic_filter_type != MULTI_TAG
+    )

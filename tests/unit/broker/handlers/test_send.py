@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from kourou.protocol.bodies import TopicConfig
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import BINARY
 from kourou.protocol.headers import SendMessage, SendReply
 from kourou.protocol.message_id import parse_offset_id
-from kourou.protocol.record import Record, pack_host
+from kourou.protocol.names import HALF_TOPIC
+from kourou.protocol.record import Record, decode_all, encode_batch, pack_host
 from tests.unit.broker.broker_world import PORT, BrokerWorld, Peer, send
 
 
@@ -34,6 +36,24 @@ def test_a_message_is_stored_as_it_was_sent_in_either_encoding(peer: Peer, seria
     assert record.property_table()["KEYS"] == "42"
     assert record.stored_at() == ("127.0.0.1", PORT)
     assert record.born_at() == peer.transport.local
+
+
+def test_messages_of_a_topic_of_many_tags_say_so_as_the_originals_do(peer: Peer, world: BrokerWorld) -> None:
+    """One alone, several at once, a batch, a half message that is committed later."""
+    many = TopicConfig(topic_name="many", topic_filter_type="MULTI_TAG")
+    world.broker.topics.save({"many": many})
+    items = encode_batch([(0, b"batched", b"TAGS\x01c || d\x02")])
+    peer.begin(
+        *(send("many", b"%d" % number, sys_flag=1, properties={"TAGS": "a || b"}) for number in range(3)),
+        send("orders", b"of a tag"),
+        send("many", items, code=RequestCode.SEND_BATCH_MESSAGE, batch=True),
+    )
+    half = send("many", b"half", sys_flag=4, properties={"TRAN_MSG": "true", "PGROUP": "senders"})
+    assert peer.begin(half).reply.code == 0
+    assert [record.sys_flag & 0xF for record in peer.records("many")] == [3, 3, 3, 2]
+    assert stored(peer).sys_flag & 0xF == 0
+    [waiting] = decode_all(b"".join(world.broker.store.read(HALF_TOPIC, 0, 0, 1).messages))
+    assert waiting.sys_flag & 0xF == 2
 
 
 def test_the_older_request_with_long_names_does_the_same(peer: Peer) -> None:
