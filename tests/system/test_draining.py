@@ -286,6 +286,19 @@ def test_a_replica_needs_no_draining(tmp_path: Path) -> None:
         assert is_writable(seen, "orders", replica.broker)
 
 
+def test_a_set_that_elects_its_master_is_drained_as_a_whole(tmp_path: Path) -> None:
+    with machine_cluster(tmp_path / "c", "3n-auto") as machine:
+        options = ("--yes", "--route-period", "1", "-n", machine.name_servers)
+        done = kourou("broker", "drain", "broker-a", *options, folder=tmp_path, seconds=90)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "replicas, which stop, too:" in done.stdout
+        assert "REPLY_TOPIC" not in done.stdout
+        deadline = time.monotonic() + 20
+        while any(each.state != "stopped" for each in machine.servers() if each.kind == "broker"):
+            assert time.monotonic() < deadline, machine.servers()
+            time.sleep(0.1)
+
+
 @pytest.mark.timeout(600)
 def test_a_broker_is_drained_and_stopped_while_messages_flow(pair: MachineCluster) -> None:
     make_topic(pair, "flowing")

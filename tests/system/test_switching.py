@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import kourou as library
 from kourou.admin import Connection, switching
 from kourou.admin import cluster as clusters
+from kourou.cli.broker_switching import NotPromoted, promote
 from kourou.local.machine_cluster import MachineCluster
 from tests.kourou_process import kourou
 from tests.machine_clusters import machine_cluster, wait_until_registered
@@ -176,6 +178,25 @@ def test_a_paused_master_is_fenced_and_comes_back_as_a_replica(elected: World) -
 
 
 @pytest.mark.timeout(600)
+def test_a_replica_that_is_forced_to_lead_and_has_no_majority_is_told_as_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switching, "SECONDS_MAX", 2.0)
+    with machine_cluster(tmp_path / "c", "3n-auto") as machine:
+        for name in ("broker-a-1", "broker-a-2"):
+            machine.tell(name, signal.SIGKILL)
+        with Connection(machine.name_servers) as connection:
+            await_that(lambda: len(clusters.nodes(connection)) == 1, "two are not missed")
+            await_that(lambda: not clusters.nodes(connection)[0].is_master, "it leads without a majority")
+            address = clusters.nodes(connection)[0].address
+        done = CliRunner().invoke(promote, [address, "--force", "--yes", "-n", machine.name_servers])
+    assert isinstance(done.exception, NotPromoted)
+    assert done.exception.exit_code == 6
+    assert f"{address} does not lead broker-a after 2 s: more than half of those who vote" in str(
+        done.exception
+    )
+
+
 def test_a_classic_pair_changes_places_by_hand(tmp_path: Path) -> None:
     with (
         machine_cluster(tmp_path / "c", "2m-2s-async") as machine,

@@ -17,10 +17,11 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kourou.admin import brokers, groups, nameservers, topics
+from kourou.admin import brokers, groups, nameservers, switching, topics
 from kourou.admin import cluster as clusters
 from kourou.admin.cluster import Node
 from kourou.admin.connection import Connection, Item, Outcome, Result
+from kourou.admin.steps import Step
 from kourou.doors.clock import Clock
 from kourou.errors import Busy, ConfigError, NotFound, Refused, Unreachable
 from kourou.protocol.bodies import PERM_READ, PERM_WRITE, TopicConfig, TopicStats
@@ -32,14 +33,6 @@ from kourou.protocol.names import DEAD_LETTER_PREFIX, TRANSACTION_GROUP, is_syst
 ROUTE_PERIOD_SECONDS: Final = 30.0
 """After so long every client has asked for its routes anew."""
 PERMISSION: Final = "brokerPermission"
-
-
-@dataclass(frozen=True)
-class Step:
-    """What has happened, or what is waited for."""
-
-    what: str
-    is_waiting: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +69,8 @@ class DrainPlan:
     """Topics that can be written to nowhere else."""
     left: Left
     replicas: tuple[Node, ...]
+    is_elected: bool = False
+    """Whether a replica would lead, and be sent to, when the master stops: then they all stop."""
 
 
 def plan(connection: Connection, name: str) -> DrainPlan:
@@ -92,6 +87,7 @@ def plan(connection: Connection, name: str) -> DrainPlan:
     masters = [each for each in everyone if each.is_master]
     tables = _tables(connection, masters)
     names = {each.cluster for each in everyone} | {each.broker for each in everyone}
+    names |= {f"{each.cluster}_REPLY_TOPIC" for each in everyone}  # every broker has its own
     own = {topic for topic in tables.get(node.broker, {}) if _is_for_users(topic) and topic not in names}
     elsewhere = {
         topic
@@ -106,7 +102,17 @@ def plan(connection: Connection, name: str) -> DrainPlan:
         only_here=tuple(sorted(own - elsewhere)),
         left=left(connection, node),
         replicas=tuple(each for each in everyone if each.broker == node.broker and each != node),
+        is_elected=_is_elected(connection, node),
     )
+
+
+def _is_elected(connection: Connection, node: Node) -> bool:
+    try:
+        return switching.state(connection, node.address).is_elected
+    except Refused as error:
+        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+        return False  # one of Apache's
 
 
 def _tables(connection: Connection, masters: list[Node]) -> dict[str, dict[str, TopicConfig]]:
@@ -132,8 +138,8 @@ def left(connection: Connection, node: Node) -> Left:
     if transactions is None and runtime.is_kourou:
         raise Busy(
             ResponseCode.SERVICE_NOT_AVAILABLE,
-            f"{node.broker} at {node.address} has just become the master, and does not know yet what waits "
-            "there; try again soon",
+            f"{node.address} does not know what waits at {node.broker}: it is no master any more, or only "
+            "just; try again soon",
         )
     return Left(
         groups=tuple(
@@ -251,6 +257,12 @@ def undo(connection: Connection, node: Node) -> dict[str, int]:
         if before == str(PERM_READ):
             brokers.configure(connection, node.address, {PERMISSION: str(PERM_READ | PERM_WRITE)})
     return nameservers.add_write(connection, node.broker)
+
+
+def stop_all(connection: Connection, planned: DrainPlan) -> None:
+    """End what was drained; of a set that elects its master the replicas first, so that none leads."""
+    for node in (*(planned.replicas if planned.is_elected else ()), planned.node):
+        stop(connection, node)
 
 
 def stop(connection: Connection, node: Node) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from kourou.admin import cluster as clusters
 from kourou.admin.cluster import Node
 from kourou.admin.connection import Connection
-from kourou.admin.draining import Step
+from kourou.admin.steps import Step
 from kourou.errors import ConfigError, MQError, NotFound, Refused
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import request
@@ -104,10 +104,12 @@ def plan(connection: Connection, address: str) -> SwitchPlan:
     if not found:
         slaves = [node for node in nodes if node.broker == address and not node.is_master]
         if len(slaves) != 1:
-            known = ", ".join(f"{node.address} ({node.broker} {node.broker_id})" for node in nodes)
+            which = slaves or nodes
+            known = ", ".join(f"{node.address} ({node.broker} {node.broker_id})" for node in which)
+            what = f"{address} has {len(slaves)} replicas" if slaves else f"no replica '{address}'"
             raise NotFound(
                 ResponseCode.BROKER_NOT_EXIST,
-                f"no replica '{address}': name one by its address; known: {known or 'none'}",
+                f"{what}: name one by its address; known: {known or 'none'}",
             )
         found = slaves
     heir = found[0]
@@ -178,6 +180,14 @@ def promote(connection: Connection, planned: SwitchPlan, *, force: bool) -> Iter
             Switch("slave", term=term + 1, master=heir.address, ha_address=ha_address),
         )
     yield from _until_known(connection, heir)
+
+
+def why_not_yet(planned: SwitchPlan) -> str:
+    """What may keep an heir that was asked to lead from doing so."""
+    if planned.state.is_elected:
+        voters = ", ".join([*planned.state.members, *planned.state.witnesses])
+        return f"more than half of those who vote must see each other ({voters}); see: kourou broker replicas"
+    return "the name servers do not tell so; see: kourou broker replicas"
 
 
 def _switch(connection: Connection, node: Node, wanted: Switch) -> SwitchReply:

@@ -16,13 +16,20 @@ from kourou.errors import MQError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kourou.admin.draining import DrainPlan, Step
+    from kourou.admin.draining import DrainPlan
+    from kourou.admin.steps import Step
 
 LOOK_SECONDS = 1.0
 
 
 class NotDrained(MQError):
     """Something is left, and nobody said that it may be."""
+
+    exit_code = CHECK_FAILED
+
+
+class NotPromoted(MQError):
+    """It was asked to lead, and does not."""
 
     exit_code = CHECK_FAILED
 
@@ -77,7 +84,7 @@ def drain(
             )
         if keep_running:
             return
-        draining.stop(connection, planned.node)
+        draining.stop_all(connection, planned)
         click.echo(f"{planned.node.broker} stops; left behind: {draining.described(left)}")
 
 
@@ -91,7 +98,8 @@ def _show_plan(planned: DrainPlan) -> None:
     click.echo(f"  left to consume:       {draining.described(planned.left)}")
     if planned.replicas:
         addresses = ", ".join(replica.address for replica in planned.replicas)
-        click.echo(f"  replicas, which stay:  {addresses}")
+        what = "which stop, too: " if planned.is_elected else "which stay:  "
+        click.echo(f"  replicas, {what}{addresses}")
 
 
 def follow(steps: Iterable[Step], timeout: float) -> bool:
@@ -135,7 +143,11 @@ def promote(name: str, force: bool, dry_run: bool, yes: bool, name_server: str) 
             note("nothing was changed")
             return
         confirmed(f"{planned.heir.address} becomes the master of {planned.heir.broker}.", yes)
-        follow(switching.promote(connection, planned, force=force), switching.SECONDS_MAX)
+        if not follow(switching.promote(connection, planned, force=force), switching.SECONDS_MAX):
+            heir, why = planned.heir, switching.why_not_yet(planned)
+            raise NotPromoted(
+                f"{heir.address} does not lead {heir.broker} after {switching.SECONDS_MAX:g} s: {why}"
+            )
 
 
 @click.command()
