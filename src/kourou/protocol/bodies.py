@@ -779,11 +779,30 @@ class ConsumerRunningInfo(Body, kw_only=True):
         return _keyed_by_queue(fastjson.loads(data, values_max), cls, "mqTable", "mq_table", HeldQueueInfo)
 
 
+CONSUME_RESULTS = (
+    "CR_SUCCESS",
+    "CR_LATER",
+    "CR_ROLLBACK",
+    "CR_COMMIT",
+    "CR_THROW_EXCEPTION",
+    "CR_RETURN_NULL",
+)
+
+
 class ConsumedDirectly(Body, kw_only=True):
-    """Reply of CONSUME_MESSAGE_DIRECTLY (309)."""
+    """Reply of CONSUME_MESSAGE_DIRECTLY (309). Members write the result by its name; Go ones by its number,
+    which is the place in CONSUME_RESULTS."""
 
     auto_commit: bool = True
     consume_result: str = "CR_SUCCESS"
     order: bool = False
     remark: str | UnsetType = UNSET
     spent_time_mills: Int64 = 0
+
+    @classmethod
+    def _read(cls, data: bytes, values_max: int) -> Self:
+        document = fastjson.loads(data, values_max)
+        number = document.get("consumeResult") if isinstance(document, dict) else None
+        if type(number) is int and 0 <= number < len(CONSUME_RESULTS):
+            document = {**document, "consumeResult": CONSUME_RESULTS[number]}
+        return fastjson.convert(document, cls)

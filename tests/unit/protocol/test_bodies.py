@@ -12,6 +12,7 @@ from kourou.errors import DecompressionLimit, ProtocolError
 from kourou.protocol.bodies import (
     BrokerData,
     CheckClient,
+    ConsumedDirectly,
     ConsumeFromWhere,
     ConsumerConnection,
     ConsumerData,
@@ -273,6 +274,22 @@ def test_a_heartbeat_of_the_go_client_is_read() -> None:
     assert consumer.message_model is MessageModel.CLUSTERING
     assert consumer.subscription_data_set[0].code_set == [2598919]
     assert consumer.subscription_data_set[0].tags_set == []
+
+
+@pytest.mark.parametrize(("written", "name"), [("1", "CR_LATER"), ('"CR_LATER"', "CR_LATER")])
+def test_what_became_of_a_message_is_read_by_its_name_and_by_its_number(written: str, name: str) -> None:
+    """Java members write the name, Go members the number."""
+    read = ConsumedDirectly.decode(
+        b'{"order":false,"autoCommit":true,"consumeResult":%b,"remark":"","spentTimeMills":3}'
+        % written.encode()
+    )
+    assert (read.consume_result, read.spent_time_mills) == (name, 3)
+
+
+@pytest.mark.parametrize("written", ["6", "-1", "true", "[]"])
+def test_a_result_that_there_is_not_is_refused(written: str) -> None:
+    with pytest.raises(ProtocolError):
+        ConsumedDirectly.decode(b'{"consumeResult":%b}' % written.encode())
 
 
 @pytest.mark.parametrize("value", ["7", "-1", '"ELSEWHERE"', "[]"])
