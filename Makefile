@@ -1,6 +1,6 @@
 # Everything a person or a machine does with this repository, from a bare clone.
-# Needed beforehand: make and Python >= 3.11; `make test` drives a chromium through the console. `make interop` also wants Java and Maven, `make bench`
-# and `make sanitize` a C compiler. With one, and the headers of Python, the native loops are compiled and tested, too (docs/decisions/0022).
+# Needed beforehand: make and Python >= 3.11; `make test` drives a chromium through the console. `make interop` also wants Java, Maven, Go and
+# Node, `make bench` and `make sanitize` a C compiler. With one, and the headers of Python, the native loops are compiled and tested, too (docs/decisions/0022).
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -60,10 +60,10 @@ format: $(STAMP) ## let ruff put the sources in order
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-interop: $(STAMP) ## against real Apache clients, brokers and name servers (Java, Maven)
-	@missing=; for tool in java mvn; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+interop: $(STAMP) ## against real Apache clients, brokers and name servers (Java, Maven, Go, Node)
+	@missing=; for tool in java mvn go node npm; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	if [ -n "$$missing" ]; then \
-		echo "make interop: NOT RUN, missing on PATH:$$missing (install a JDK 11+ and Maven 3.8+)" >&2; exit 1; fi
+		echo "make interop: NOT RUN, missing on PATH:$$missing (install a JDK 11+, Maven 3.8+, Go 1.19+ and Node 18+)" >&2; exit 1; fi
 	@$(BIN)/python -m pytest tests/interop -m "" --numprocesses 2 --dist loadfile $(ARGS)
 
 bench: $(STAMP) ## measure, and compare with an Apache broker where Java and Maven are

@@ -11,7 +11,7 @@ that learns a broker's address from a route keeps talking through its recorder. 
 which keeps every length in the frame true.
 
 `python -m tests.interop.recorder [FOLDER]` makes the recordings anew, under tests/wire/recorded unless told
-otherwise (needs Java and Maven).
+otherwise (needs Java, Maven, Go and Node).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.interop import apache
+from tests.interop import apache, go_client, node_client
 from tests.interop.stock_clients import cpp_client
 
 ONE_WAY = 2
@@ -272,16 +272,33 @@ def _record_clients(version: str, folder: Path, names: str, broker: str) -> Iter
             )
         yield name, told
 
+    yield from _record_stock_clients(version, folder, names, broker)
+
+    told = Session(f"mqadmin {version}", f"Apache {version}", "admin verbs, one connection each")
+    with recorded(told, names, broker) as proxy:
+        apache.mqadmin(version, folder, *(f"{verb} -n {proxy}" for verb in ADMIN_VERBS))
+    yield "mqadmin", told
+
+
+def _record_stock_clients(
+    version: str, folder: Path, names: str, broker: str
+) -> Iterator[tuple[str, Session]]:
+    """Clients in other languages than Java."""
     for name, arguments in (("cpp-produce", ["8"]), ("cpp-push", ["8", "20"])):
         told = Session("C++ client of the wheel rocketmq 0.4.4", f"Apache {version}", name)
         with recorded(told, names, broker) as proxy:
             cpp_client(folder, name.removeprefix("cpp-"), proxy, "cpp-group", "Topic-cpp", *arguments)
         yield name, told
 
-    told = Session(f"mqadmin {version}", f"Apache {version}", "admin verbs, one connection each")
+    told = Session(f"Go client {go_client.CLIENT}", f"Apache {version}", "send in every way, push consume")
     with recorded(told, names, broker) as proxy:
-        apache.mqadmin(version, folder, *(f"{verb} -n {proxy}" for verb in ADMIN_VERBS))
-    yield "mqadmin", told
+        go_client.run(folder, "traffic", proxy, "Topic-go")
+    yield "go-traffic", told
+
+    told = Session("Node client ali-ons 3.12.0", f"Apache {version}", "send and push consume")
+    with recorded(told, names, broker) as proxy:
+        node_client.run(folder, "traffic", proxy, "Topic-node")
+    yield "node-traffic", told
 
 
 # All that a name server serves to the admin tool, and topic creation.

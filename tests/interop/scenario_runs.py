@@ -2,6 +2,7 @@
 
     names("Sending")              the scenarios of java/src/interop/Sending.java, read from its source
     both("Sending", folder, ...)  runs them all, on fresh brokers of both sides with the same settings
+    both_of(run, folder, ...)     the same for a programme in another language
     check(results, name, ...)     fails on a difference that is not explained, and on one that is gone
     differences(ours, theirs)     the places where two observations differ, with both values
 
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,49 +51,70 @@ def both(
     programme: str, folder: Path, *, release: str = "5.3.3", only: tuple[str, ...] = (), **settings: Any
 ) -> Both:
     """Run all scenarios, or `only` some, on each side; `settings` go into both brokers' configuration."""
-    reason = apache.missing_tools()
-    if reason:
-        raise apache.ApacheUnavailable(reason)
+    _need_apache()
     apache.programme(CLIENT, programme)
+    return both_of(partial(_run_java, programme, only), folder, release=release, **settings)
+
+
+Run = Callable[[Path, str, str], dict[str, Observed]]
+"""All scenarios of a programme, given a folder of its own, a name server and a broker."""
+
+
+def both_of(run: Run, folder: Path, *, release: str = "5.3.3", **settings: Any) -> Both:
+    """What `run` observes on each side; `settings` go into both brokers' configuration."""
+    _need_apache()
     settings = {**PATIENT, **settings}
     with ThreadPoolExecutor(2) as sides:
-        mine = sides.submit(_on_ours, programme, only, folder / "ours", settings)
-        other = sides.submit(_on_apache, programme, only, folder / "apache", release, settings)
+        mine = sides.submit(_on_ours, run, folder / "ours", settings)
+        other = sides.submit(_on_apache, run, folder / "apache", release, settings)
         return Both(mine.result(), other.result())
 
 
-def _on_ours(
-    programme: str, only: tuple[str, ...], folder: Path, settings: Mapping[str, Any]
-) -> dict[str, Observed]:
+def _need_apache() -> None:
+    reason = apache.missing_tools()
+    if reason:
+        raise apache.ApacheUnavailable(reason)
+
+
+def _on_ours(run: Run, folder: Path, settings: Mapping[str, Any]) -> dict[str, Observed]:
     folder.mkdir()
     with (
         ours.name_server(folder) as names,
         ours.broker(folder, names.address, name=BROKER_NAME, **dict(settings)) as broker,
     ):
-        observed = run(programme, folder, names.address, broker.address, *only)
+        observed = run(folder, names.address, broker.address)
         broker.stop()
         names.stop()
     return observed
 
 
-def _on_apache(
-    programme: str, only: tuple[str, ...], folder: Path, release: str, settings: Mapping[str, Any]
-) -> dict[str, Observed]:
+def _on_apache(run: Run, folder: Path, release: str, settings: Mapping[str, Any]) -> dict[str, Observed]:
     folder.mkdir()
     with (
         apache.name_server(release, folder) as names,
         apache.broker(release, folder, names.address, name=BROKER_NAME, **dict(settings)) as broker,
     ):
-        return run(programme, folder, names.address, broker.address, *only)
+        return run(folder, names.address, broker.address)
 
 
 def run(programme: str, folder: Path, name_server: str, broker: str, *only: str) -> dict[str, Observed]:
-    """All scenarios of a programme once, or `only` some, against a broker that is there."""
+    """All scenarios of a Java programme once, or `only` some, against a broker that is there."""
     arguments = (programme, name_server, broker, *only)
     said = apache.run(CLIENT, folder, *arguments, heap="256m", timeout=RUN_SECONDS_MAX)
     (folder / "observed.jsonl").write_text(said)  # for whoever wants to know why two differ
-    lines = [json.loads(line) for line in said.splitlines() if line.startswith('{"scenario"')]
-    return {line["scenario"]: line["observed"] for line in lines}
+    return observations(said)
+
+
+def _run_java(
+    programme: str, only: tuple[str, ...], folder: Path, name_server: str, broker: str
+) -> dict[str, Observed]:
+    return run(programme, folder, name_server, broker, *only)
+
+
+def observations(said: str) -> dict[str, Observed]:
+    """What a programme printed, by scenario."""
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    return {line["scenario"]: line["observed"] for line in lines if "scenario" in line}
 
 
 # --- what is not the same --------------------------------------------------------------------------------

@@ -40,6 +40,8 @@ CLIENT_STORIES = {
     "consume-binary-header": ("send-compressed",),
     "cpp-produce": (),
     "cpp-push": ("cpp-produce",),
+    "go-traffic": (),
+    "node-traffic": (),
     "mqadmin": (),
 }
 BROKER_STORIES = ("broker-registers", "broker-registers-compressed", "broker-heartbeats")

@@ -59,7 +59,7 @@ def test_delays_retries_and_replies_are_as_with_apache(later: scenario_runs.Both
 @pytest.fixture(scope="module")
 def later_with_older(tmp_path_factory: pytest.TempPathFactory) -> scenario_runs.Both:
     folder = tmp_path_factory.mktemp("later-older")
-    return _as_before_5(scenario_runs.both("Later", folder, release=OLDER, messageDelayLevel=LEVELS))
+    return as_before_5(scenario_runs.both("Later", folder, release=OLDER, messageDelayLevel=LEVELS))
 
 
 @pytest.mark.parametrize("name", scenario_runs.names("Later"))
@@ -110,7 +110,7 @@ def test_transactions_are_as_with_apache(transactions: scenario_runs.Both, name:
 @pytest.fixture(scope="module")
 def transactions_with_older(tmp_path_factory: pytest.TempPathFactory) -> scenario_runs.Both:
     folder = tmp_path_factory.mktemp("transactions-older")
-    return _as_before_5(scenario_runs.both("Transactions", folder, release=OLDER, **CHECKING))
+    return as_before_5(scenario_runs.both("Transactions", folder, release=OLDER, **CHECKING))
 
 
 @pytest.mark.parametrize("name", scenario_runs.names("Transactions"))
@@ -124,7 +124,7 @@ def test_each_difference_in_what_comes_back_later_is_explained() -> None:
     assert set(EXPLAINED_WITH_OLDER) <= scenario_runs.explained_in_the_documentation()
 
 
-def _as_before_5(results: scenario_runs.Both) -> scenario_runs.Both:
+def as_before_5(results: scenario_runs.Both) -> scenario_runs.Both:
     def older(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: older(inside) for name, inside in value.items() if name not in SINCE_5}
