@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import kourou
+from kourou.errors import Corrupt
 
 NewTopic = Callable[..., str]
 Source = Callable[..., DataFrame]
@@ -106,34 +107,44 @@ def test_what_cannot_be_streamed_is_told_and_not_how_spark_failed_on_it(
     assert expected in told(caught.value)
 
 
-def test_a_half_written_checkpoint_is_an_error_and_not_a_new_beginning(
+def test_a_half_written_checkpoint_is_named_and_no_new_beginning(
     spark: SparkSession,
     broker: kourou.LocalBroker,
     new_topic: NewTopic,
     fill: Callable[..., None],
     tmp_path: Path,
 ) -> None:
-    topic = new_topic(1)
-    fill(topic, [b"x"] * 5)
+    """Whichever file it is. With it back, or by the way out that was told, the query goes on."""
+    topic, folder = new_topic(1), tmp_path / "c"
+    where = {"namesrvAddr": broker.name_server, "subscribe": topic, "startingOffsets": "earliest"}
+    stream = spark.readStream.format("rocketmq").options(**where).load()
 
-    def run() -> None:
-        stream = spark.readStream.format("rocketmq").options(
-            namesrvAddr=broker.name_server, subscribe=topic, startingOffsets="earliest"
-        )
-        writer = stream.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
-        writer.trigger(availableNow=True).start().awaitTermination(60)
+    def run(*bodies: bytes) -> int:
+        """How many rows a run has that comes after these messages."""
+        fill(topic, list(bodies))
+        writer = stream.writeStream.format("noop").option("checkpointLocation", str(folder))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+        return sum(progress.numInputRows for progress in query.recentProgress)
 
-    run()
-    offsets = tmp_path / "c" / "offsets" / "0"
-    written = offsets.read_text()
-    (tmp_path / "c" / "commits" / "0").unlink()
-    for left in (written[: len(written) // 2], ""):
-        offsets.write_text(left)
-        for checksum in (tmp_path / "c").rglob(".*.crc"):
-            checksum.unlink()
-        with pytest.raises(PySparkException) as caught:
-            run()
-        assert "\tat " not in str(caught.value)
+    assert run(b"0", b"1") == 2
+    assert run(b"2") == 1
+    for name in ("metadata", "offsets/1", "commits/1"):
+        file = folder / name
+        written = file.read_text()
+        for left in ("", written[: len(written) // 2]):
+            file.write_text(left)
+            with pytest.raises(Corrupt, match=f"'{file}' is ") as caught:
+                run()
+            assert len(told(caught.value).splitlines()) == 1
+        file.write_text(written)
+    assert run(b"3") == 1
+    last = folder / "commits" / "2"
+    last.write_text("")
+    with pytest.raises(Corrupt, match="remove it, and batch 2 is carried out once more"):
+        run()
+    last.unlink()
+    assert run(b"4") == 2, "the batch once more, and what came since"
 
 
 def test_no_java_is_told_in_one_line(tmp_path: Path) -> None:

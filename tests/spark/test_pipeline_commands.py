@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import kourou
 from kourou.cli.main import run
 from kourou.cli.pipeline import pipeline
+from kourou.errors import Corrupt
 from kourou.spark.pipelines import quiet
 
 pytestmark = pytest.mark.timeout(600)
@@ -119,6 +120,19 @@ def test_a_lake_that_lacks_rows_ends_with_six(
     code, out, _ = typed("audit", "--lake", lake, "--offline")
     assert code == 6
     assert "Not everything is as it should be." in out
+
+
+def test_counts_that_were_only_half_written_are_one_line(
+    typed: Any, new_topic: NewTopic, fill: Fill, tmp_path: Path
+) -> None:
+    topic, counts = new_topic(1), tmp_path / "counts"
+    fill(topic, [b"x"] * 5)
+    counts.mkdir()
+    (counts / "metadata").write_text("")
+    code, out, err = typed("stats", topic, "--stream", counts)
+    assert (code, out) == (Corrupt.exit_code, "")
+    assert f"'{counts}/metadata' is empty; put a copy of it back" in err
+    assert len(err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(

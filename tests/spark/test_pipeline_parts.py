@@ -23,7 +23,9 @@ from kourou.spark.pipelines.lag_history import thinned
 from kourou.spark.pipelines.lake import Lake, LakeFile, QueueRange, advanced, partition_folder
 from kourou.spark.pipelines.latency import spoken_ms
 from kourou.spark.pipelines.quiet import in_one_line
+from kourou.spark.pipelines.redrive import AuditTable
 from kourou.spark.pipelines.report import Picture, Report, Rows, as_html, shown
+from kourou.spark.pipelines.restore import _read_journal
 from kourou.spark.pipelines.task_files import TaskFiles, TaskName, parted
 
 DAY_MS = 24 * 3600 * 1000
@@ -163,9 +165,26 @@ def test_a_lake_of_another_version_or_kind_is_left_alone(tmp_path: Path) -> None
     (tmp_path / "lake/_kourou/lake.json").write_text('{"version": 9, "format": "manifest"}')
     with pytest.raises(ConfigError, match="layout version 9"):
         lake.format()
-    (tmp_path / "lake/_kourou/commits/00000000000000000000.json").write_text('{"half')
-    with pytest.raises(Corrupt, match="cannot be read"):
-        lake.positions()
+
+
+@pytest.mark.parametrize(("left", "why"), [("", "it is empty"), ('{"half', "truncated")])
+def test_a_note_that_was_damaged_is_named_with_the_way_out(tmp_path: Path, left: str, why: str) -> None:
+    lake, audit = Lake(str(tmp_path / "lake")), AuditTable(str(tmp_path / "audit"))
+    with lake.writing() as writing:
+        writing.commit("query", 0, ranges(0), written(lake, 0))
+    with audit.writing():
+        audit.begin("group", "true", {})
+    journal = tmp_path / "journal.json"
+    for path, read, way_out in (
+        (tmp_path / "lake/_kourou/commits/00000000000000000000.json", lake.positions, "another folder"),
+        (tmp_path / "lake/_kourou/lake.json", lake.format, '"format":"manifest"'),
+        (tmp_path / "audit/runs/0000000000.json", audit.unfinished, "has sent nothing"),
+        (journal, lambda: _read_journal(str(journal)), "delete the topics that were restored"),
+    ):
+        path.write_text(left)
+        with pytest.raises(Corrupt, match=f"{path}' cannot be read: .*{why}") as caught:
+            read()
+        assert way_out in str(caught.value)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.data())

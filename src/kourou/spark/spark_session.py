@@ -12,6 +12,7 @@ What is set here, and why:
     simplified tracebacks   an error shows the user's lines, not Spark's
     UTC                     a message's times mean the same wherever the session runs
     log4j2.properties       Java's log says what is wrong, without pages of where in Spark
+    checked_writer.py       of a half-written checkpoint the file is told, before Spark fails on it
 """
 
 from __future__ import annotations
@@ -79,6 +80,10 @@ def session(
         own = {**SETTINGS, **_logging(os.environ), **(LOOPBACK if _runs_here(where) else {}), **own}
     for name, value in own.items():
         builder = builder.config(name, value)
+    if remote is None:
+        from kourou.spark.checked_writer import check_before_every_start
+
+        check_before_every_start()
     return builder.getOrCreate()
 
 

@@ -29,6 +29,7 @@ from kourou.doors.clock import Clock, RealClock
 from kourou.doors.files import Files, Lock, RealFiles, make_lasting_folder
 from kourou.errors import ConfigError, Corrupt, StoreLocked
 from kourou.spark.offsets import Queue
+from kourou.spark.pipelines.notes import read_note
 
 LAYOUT_VERSION = 1
 META = "_kourou"
@@ -36,6 +37,8 @@ FORMATS = ("manifest", "delta", "iceberg")
 QUERIES_KEPT = 16
 HIDDEN = "."
 TEMPORARY = ".tmp"
+COMMIT_LOST = "put a copy of it back, or archive into another folder: this commit says which files count"
+SETTINGS_LOST = 'put a copy of it back; it is {"version":1,"format":"manifest"}, or "delta", or "iceberg"'
 
 
 class QueueRange(msgspec.Struct, frozen=True, rename="camel"):
@@ -132,7 +135,7 @@ class Lake:
         path = self._meta("lake.json")
         if not self._files.exists(path):
             raise ConfigError(f"'{self.folder}' is no lake: make one with kourou pipeline archive --lake")
-        settings = msgspec.json.decode(self._files.read(path), type=LakeSettings)
+        settings = read_note(self._files, path, LakeSettings, SETTINGS_LOST)
         if settings.version > LAYOUT_VERSION:
             raise ConfigError(
                 f"lake '{self.folder}' has layout version {settings.version}, and this knows {LAYOUT_VERSION}"
@@ -207,11 +210,7 @@ class Lake:
         return [name for name in self._files.list(self._meta("commits")) if name.endswith(".json")]
 
     def _read_commit(self, name: str) -> Commit:
-        path = self._meta(f"commits/{name}")
-        try:
-            return msgspec.json.decode(self._files.read(path), type=Commit)
-        except msgspec.MsgspecError as error:
-            raise Corrupt(f"the lake's commit {path} cannot be read: {error}") from error
+        return read_note(self._files, self._meta(f"commits/{name}"), Commit, COMMIT_LOST)
 
     def _meta(self, name: str) -> str:
         return os.path.join(self.folder, META, name)

@@ -32,6 +32,7 @@ from kourou.errors import ConfigError, MQError, StoreLocked
 from kourou.message import Message
 from kourou.spark.offsets import Queue, to_json
 from kourou.spark.pipelines.message_digest import given
+from kourou.spark.pipelines.notes import read_note
 from kourou.spark.pipelines.reach import Reach
 from kourou.spark.pipelines.report import Report, Rows
 
@@ -47,6 +48,10 @@ ROUNDS_MAX = 5
 SETTLE_SECONDS = 1.0
 """So long after a failure a request of a killed task may still arrive."""
 SHOWN_MAX = 20
+RUN_LOST = (
+    "put a copy of it back, or remove it if it is sure that this run has sent nothing: it knows where to "
+    "look for what was sent"
+)
 
 AUDIT_COLUMNS = (
     "place string, msgId string, originTopic string, newMsgId string, brokerName string, queueId int, "
@@ -413,9 +418,7 @@ class AuditTable:
         runs = self._runs()
         if not runs:
             return None
-        last = msgspec.json.decode(
-            self._files.read(os.path.join(self.folder, "runs", runs[-1])), type=RunFile
-        )
+        last = read_note(self._files, os.path.join(self.folder, "runs", runs[-1]), RunFile, RUN_LOST)
         return last if last.finished_ms is None else None
 
     def finish(self, run: RunFile, rows: pa.Table) -> None:

@@ -32,6 +32,7 @@ from kourou.protocol.bodies import MessageQueue
 from kourou.spark.offsets import Queue, to_json
 from kourou.spark.pipelines.lake import META, Lake
 from kourou.spark.pipelines.message_digest import combined, given, message_digest
+from kourou.spark.pipelines.notes import read_note
 from kourou.spark.pipelines.queue_writer import QueueMessage, QueueWriter
 from kourou.spark.pipelines.reach import Reach
 from kourou.spark.pipelines.report import Report, Rows
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 GROUP = "kourou-restore"
+JOURNAL_LOST = (
+    "put a copy of it back, or delete the topics that were restored and remove it: it alone knows where each "
+    "queue began"
+)
 WANTED = ("brokerName", "queueId", "queueOffset", "properties", "body", "flag", "bornTimestamp")
 
 
@@ -274,7 +279,7 @@ def _journal_path(
 
 def _read_journal(path: str) -> Journal | None:
     files = RealFiles()
-    return msgspec.json.decode(files.read(path), type=Journal) if files.exists(path) else None
+    return read_note(files, path, Journal, JOURNAL_LOST) if files.exists(path) else None
 
 
 def _write_journal(path: str, journal: Journal) -> None:
