@@ -44,6 +44,7 @@ class CommitLog:
         self.view = self.segments.view
         """view(size, at): the same without a copy, or None."""
         self._allocated = 0  # blocks are reserved up to here
+        self._is_lasting = False  # whether the file being written outlasts a power cut, for all we know
         self._runs: list[tuple[int, list[bytes]]] = []  # staged: where, and the records to be joined there
         self._parts: list[bytes] = []  # of the last run
         self.end = 0
@@ -149,7 +150,9 @@ class CommitLog:
     def _ready(self, at: int, size: int) -> Segment:
         """The segment for `size` bytes from `at`, with the blocks to take them."""
         base = at - at % self._segment_bytes
-        segment = self.segments.segment_at(at) or self._next_segment(base)
+        segment = self.segments.segment_at(at)
+        if segment is None or not self._is_lasting:
+            segment = self._lasting_segment(base)
         if at + size > self._allocated:
             step = self._config.allocation_step_bytes
             within, needed = at - base, at - base + size
@@ -158,12 +161,15 @@ class CommitLog:
             self._allocated = base + until
         return segment
 
-    def _next_segment(self, base: int) -> Segment:
-        """A new file whose name and length survive a power cut before the first record goes into it."""
+    def _lasting_segment(self, base: int) -> Segment:
+        """A file whose name and length survive a power cut before the next record goes into it. It may be there
+        already: made by somebody who was killed, or could not sync it."""
+        self._is_lasting = False
         make_lasting_folder(self._files, self.segments.folder)
-        segment = self.segments.grow(base)
+        segment = self.segments.segment_at(base) or self.segments.grow(base)
         segment.file().sync()
         self._files.sync_folder(self.segments.folder)
+        self._is_lasting = True
         return segment
 
     def resume(self, end: int) -> None:

@@ -312,6 +312,8 @@ class Store:
         """
         if self._unclean_from is not None:
             self._write_anew(max(found.start, self._unclean_from, self._log.end - _ANEW_BYTES_MAX))
+            if not self._log.segments.is_empty:
+                self._files.sync_folder(self.config.log_folder)
         if found.walked or not is_clean:
             for segment in self._log.segments.segments_between(found.start, self._log.end):
                 segment.file().sync()

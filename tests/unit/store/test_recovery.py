@@ -11,9 +11,10 @@ import pytest
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
 from kourou.doors.simulated_files import SimulatedFiles
-from kourou.errors import Corrupt
+from kourou.errors import Corrupt, DiskFault
 from kourou.protocol import record as records
 from kourou.store.checkpoint import read_checkpoint
+from kourou.store.config import SYNC_FLUSH
 from kourou.store.consume_queue import ENTRY
 from kourou.store.store import ReadStatus
 from tests.unit.store.folder import (
@@ -69,6 +70,22 @@ def test_what_a_failed_sync_left_behind_is_on_the_disk_after_the_next_start(seed
         files.open(log_path()).sync()
     files = files.crashed()
     assert bodies_of(store_on(files)) == sent
+    assert bodies_of(store_on(files.power_cut(Chance(seed)))) == sent
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("what", ["sync", "sync_folder"])
+def test_a_file_of_the_log_that_was_made_and_not_synced_is_before_anything_goes_into_it(
+    what: str, seed: int
+) -> None:
+    """Whoever made it could not bring its name to the disk, and was killed."""
+    files = SimulatedFiles()
+    store = store_on(files, flush=SYNC_FLUSH)
+    files.fail(what, error=errno.EIO)
+    with pytest.raises(DiskFault):
+        fill(store, 1)
+    files = files.crashed()
+    sent = fill(store_on(files, flush=SYNC_FLUSH), 5)
     assert bodies_of(store_on(files.power_cut(Chance(seed)))) == sent
 
 
