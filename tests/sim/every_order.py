@@ -16,7 +16,7 @@ there.
                 not judged by `keeping_up.py` but by whim, and it must be safe all the same
 
     judgment    no term has two masters
-                whoever begins to lead has every message that was ever acknowledged
+                whoever begins to lead has every acknowledged message of its term and those before
                 an old master is fenced: what it acknowledges, the master of a later term began with
                 "one clock": no two members may acknowledge at the same moment
 
@@ -570,7 +570,7 @@ class Search:
         if masters.setdefault(record.term, name) != name:
             raise Fault(f"term {record.term} has two masters, {masters[record.term]} and {name}")
         for entry in state.acknowledged:
-            if entry not in log:
+            if entry.term <= record.term and entry not in log:  # a late master of an old term is fenced
                 raise Fault(f"{name} leads in term {record.term} without {entry}, which was acknowledged")
         begun = max(state.begun, (record.term, log))
         return state._replace(masters=tuple(sorted(masters.items())), begun=begun)
