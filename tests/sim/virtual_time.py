@@ -45,7 +45,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if timeout > 0:
             self._now += timeout
         elif self._scheduled and 0 < self._scheduled[0].when() - self._now < self._clock_resolution:
-            # It rings now, and whoever looks at the clock must not find that it is too early, again and again.
+            # It rings now, and whoever looks at the clock must not find it too early, again and again.
             self._now = self._scheduled[0].when()
         if next(self._turns) > TURNS_MAX:
             raise StandStill(f"{TURNS_MAX} turns, and no end")

@@ -162,8 +162,8 @@ class CommitLog:
         return segment
 
     def _lasting_segment(self, base: int) -> Segment:
-        """A file whose name and length survive a power cut before the next record goes into it. It may be there
-        already: made by somebody who was killed, or could not sync it."""
+        """A file whose name and length survive a power cut before the next record goes into it. It may be
+        there already: made by somebody who was killed, or could not sync it."""
         self._is_lasting = False
         make_lasting_folder(self._files, self.segments.folder)
         segment = self.segments.segment_at(base) or self.segments.grow(base)
