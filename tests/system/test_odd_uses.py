@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -541,6 +542,38 @@ def test_an_assignment_that_makes_no_sense_is_told(
         consumer.on(TOPIC)(print)
         with pytest.raises(kourou.ConfigError, match=named):
             consumer.start()
+
+
+@pytest.mark.parametrize("handler", [lambda: None, lambda message, context: None, int.__add__])
+def test_a_handler_takes_the_message_and_nothing_else(handler: Any) -> None:
+    for kind in (kourou.PushConsumer, kourou.AsyncPushConsumer):
+        with pytest.raises(kourou.ConfigError, match="it is called with the message alone"):
+            kind("g", "127.0.0.1:1").on(TOPIC)(handler)
+
+
+def test_an_app_runs_in_the_main_thread() -> None:
+    app = kourou.App("127.0.0.1:1", group="g")
+    app.on(TOPIC)(print)
+    with ThreadPoolExecutor() as pool, pytest.raises(kourou.ConfigError, match="the main thread alone"):
+        pool.submit(app.run).result(10)
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), 1e9])
+def test_nobody_can_wait_for_longer_than_ten_days(broker: kourou.LocalBroker, seconds: float) -> None:
+    """Whatever the system makes of it: some of what it waits with takes no more than 24."""
+    with (
+        kourou.Producer("shop", broker.name_server) as producer,
+        kourou.PullConsumer("pull", TOPIC, broker.name_server) as consumer,
+    ):
+        for use in (
+            lambda: producer.send(kourou.Message(TOPIC, b"x"), timeout=seconds),
+            lambda: producer.request(kourou.Message(TOPIC, b"x"), seconds),
+            lambda: consumer.receive(timeout=seconds),
+            lambda: kourou.Producer("shop", broker.name_server, send_timeout=seconds),
+            lambda: kourou.PushConsumer("push", broker.name_server, drain_seconds=seconds),
+        ):
+            with pytest.raises(kourou.ConfigError, match="864000 at most"):
+                use()
 
 
 @pytest.mark.parametrize("timeout", ["soon", float("nan")])

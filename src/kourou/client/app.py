@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -100,6 +101,11 @@ class App:
 
     def run(self) -> None:
         """Run until SIGINT or SIGTERM; for a program's own `if __name__ == "__main__"`."""
+        if threading.current_thread() is not threading.main_thread():
+            raise ConfigError(
+                "App.run waits for signals, which Python delivers to the main thread alone; elsewhere await "
+                "start() and stop()"
+            )
         asyncio.run(self._run())
 
     async def _run(self) -> None:

@@ -21,6 +21,22 @@ def is_async(handler: Callable[..., object]) -> TypeGuard[Callable[..., Awaitabl
     return inspect.iscoroutinefunction(call)
 
 
+def check_takes_one(handler: Callable[..., object]) -> None:
+    """Raises ConfigError for what cannot be called with a message, or a list of them, and nothing else."""
+    if not callable(handler):
+        raise ConfigError(f"{handler!r} cannot be a handler: it cannot be called")
+    try:
+        signature = inspect.signature(handler, follow_wrapped=False)  # a decorator may bring the rest
+    except ValueError:  # one in C may not tell what it takes
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise ConfigError(
+            f"{name_of(handler)} cannot be a handler: it is called with the message alone ({error})"
+        ) from None
+
+
 def check_handled(handler: Callable[..., object], returned: object) -> None:
     """Raises ConfigError when a plain function returned something that would have to be awaited."""
     if returned is None or not isinstance(returned, Awaitable):

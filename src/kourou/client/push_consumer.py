@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from kourou.client.consumer_settings import ConsumerSettings
 from kourou.client.consuming import Consuming
-from kourou.client.handlers import is_async, name_of
+from kourou.client.handlers import check_takes_one, is_async, name_of
 from kourou.client.home import Home
 from kourou.client.settings import checked_count
 from kourou.client.workers import Listener, TaskWorkers, ThreadWorkers
@@ -243,8 +243,7 @@ class AsyncPushConsumer:
 
 
 def _listener(handler: Callable[[Any], object], ordered: bool, batch_size: int | None) -> Listener:
-    if not callable(handler):
-        raise ConfigError(f"{handler!r} cannot be a handler: it cannot be called")
+    check_takes_one(handler)
     if batch_size is not None:
         checked_count("batch_size", batch_size, 1)
     return Listener(handler, ordered=ordered, batch_size=batch_size)

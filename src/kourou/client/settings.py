@@ -8,6 +8,9 @@ from kourou.client.finding import find_name_servers
 from kourou.errors import ConfigError
 from kourou.protocol.names import group_fault, producer_group_fault, topic_fault
 
+SECONDS_MAX = 864_000
+"""Ten days: nothing here waits longer, and what the system waits with ends at 24."""
+
 DEFAULT_PRODUCER = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER = "DEFAULT_CONSUMER"
 """Names the original gives to who named no group; as it does, we refuse to be one of everybody's."""
@@ -77,8 +80,10 @@ def checked_trace(trace: object) -> None:
 
 
 def checked_seconds(what: str, seconds: object) -> float:
-    if not isinstance(seconds, int | float) or not seconds > 0:
-        raise ConfigError(f"{what} is {seconds!r}, but must be a number of seconds above 0")
+    if not isinstance(seconds, int | float) or not 0 < seconds <= SECONDS_MAX:
+        raise ConfigError(
+            f"{what} is {seconds!r}, but must be a number of seconds above 0, and {SECONDS_MAX} at most"
+        )
     return float(seconds)
 
 
@@ -93,14 +98,16 @@ def checked_hooks(what: str, hooks: object, *methods: str) -> None:
 
 def checked_timeout(timeout: object) -> float:
     """Seconds to wait for something that may come; without any left, what is there already."""
-    if not isinstance(timeout, int | float) or timeout != timeout:
-        raise ConfigError(f"timeout is {timeout!r}, but must be a number of seconds")
+    if not isinstance(timeout, int | float) or not timeout <= SECONDS_MAX:
+        raise ConfigError(f"timeout is {timeout!r}, but must be a number of seconds, {SECONDS_MAX} at most")
     return float(timeout)
 
 
 def checked_drain(what: str, seconds: object) -> float:
-    if not isinstance(seconds, int | float) or not seconds >= 0:
-        raise ConfigError(f"{what} is {seconds!r}, but must be a number of seconds from 0 on")
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= SECONDS_MAX:
+        raise ConfigError(
+            f"{what} is {seconds!r}, but must be a number of seconds from 0 on, and {SECONDS_MAX} at most"
+        )
     return float(seconds)
 
 
