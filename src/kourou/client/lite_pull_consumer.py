@@ -243,6 +243,7 @@ class Polling:
         self._ready: deque[Task] = deque()
         self._polled: list[Task] = []
         self._arrival: asyncio.Event | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._is_assigned = False
 
     def subscribe(self, topic: str, tags: str | None = None, sql: str | None = None) -> None:
@@ -286,8 +287,16 @@ class Polling:
         return messages
 
     async def _be_started(self) -> None:
-        if not self.consuming.is_started or self.consuming.is_stopping:
-            await self.consuming.start(self._network)
+        """It starts with the first poll, whose caller may give up: the next waits for the same start."""
+        consuming, starting = self.consuming, self._starting
+        if starting is not None and starting.done():
+            if consuming.is_started and not consuming.is_stopping:
+                return
+            starting = None
+        if starting is None:
+            starting = self._starting = asyncio.ensure_future(consuming.start(self._network))
+            starting.add_done_callback(_seen)
+        await asyncio.shield(starting)
 
     async def _wait(self, seconds: float) -> None:
         self._arrival = asyncio.Event()
@@ -386,6 +395,12 @@ class Polling:
 
     def stop(self) -> None:
         self._ready.clear()
+
+
+def _seen(starting: asyncio.Task[None]) -> None:
+    """Its failure is told to who polls, if anybody still does."""
+    if not starting.cancelled():
+        starting.exception()
 
 
 def _each(queues: Any) -> Iterable[Any]:

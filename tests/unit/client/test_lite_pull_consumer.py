@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -107,6 +108,26 @@ def test_messages_are_polled_as_they_come(world: ConsumingWorld, make: Any) -> N
     world.send("orders", b"1", b"2", b"3")
     assert poll(world, polling, most=2) == [b"1", b"2"]
     assert poll(world, polling, most=2) == [b"3"]
+
+
+def test_a_first_poll_that_is_cancelled_is_not_the_end(world: ConsumingWorld, make: Any) -> None:
+    """It starts the consumer, which goes on with the next poll."""
+
+    async def give_up() -> None:
+        waiting = asyncio.ensure_future(polling.poll(32, 5.0))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    polling = make()
+    with pytest.raises(ConfigError, match="nothing is subscribed"):
+        poll(world, polling)
+    polling.subscribe("orders")
+    world.run(give_up())
+    assert poll(world, polling) == []
+    world.send("orders", b"1")
+    assert poll(world, polling) == [b"1"]
 
 
 def test_a_poll_ends_when_something_comes(world: ConsumingWorld, make: Any) -> None:
