@@ -36,6 +36,7 @@ class HeldQueue:
         "is_dropped",
         "is_ending",
         "is_pulling",
+        "is_unsure",
         "keys",
         "locked_until",
         "missing_since",
@@ -80,6 +81,8 @@ class HeldQueue:
         """How often the first of `waiting` has failed here."""
         self.resumes_at = 0.0
         self.locked_until = 0.0
+        self.is_unsure = False
+        """Its lock could not be renewed in time: somebody else may have it soon."""
         self.missing_since: float | None = None
         """Since when its broker is not in the route any more."""
 
@@ -162,7 +165,8 @@ class HeldQueue:
 
     def goes_on(self, generation: int) -> bool:
         """Whether a handler may be given the next message of that generation."""
-        return self.generation == generation and not self.is_ending and not self.is_dropped
+        is_ours = not self.is_ending and not self.is_dropped and not self.is_unsure
+        return self.generation == generation and is_ours
 
     def __repr__(self) -> str:
         return f"<HeldQueue {self.queue.topic} {self.queue.broker_name} {self.queue.queue_id}>"

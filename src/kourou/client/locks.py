@@ -55,12 +55,16 @@ class Locks:
         address = self._brokers.master(held.queue)
         if held.queue not in await self._ask_for(address, [held.queue]):
             return False
-        held.locked_until = asked_at + VALID_SECONDS
+        _locked(held, asked_at)
         return True
 
     def renew(self, queues: Iterable[HeldQueue]) -> None:
-        """Keep those that are locked."""
-        for address, ours in self._by_broker(held for held in queues if held.locked_until > 0).items():
+        """Keep those that are locked. Of one whose lock has run out nothing further is begun until then."""
+        now = self._clock.monotonic()
+        locked = [held for held in queues if held.locked_until > 0]
+        for held in locked:
+            held.is_unsure = held.locked_until <= now
+        for address, ours in self._by_broker(locked).items():
             self._spawn(self._renew(address, ours))
 
     async def unlock(self, queues: Iterable[HeldQueue]) -> None:
@@ -88,7 +92,7 @@ class Locks:
             if held.is_dropped:
                 continue
             if held.queue in locked:
-                held.locked_until = asked_at + VALID_SECONDS
+                _locked(held, asked_at)
                 self._renewed(held)
             else:
                 held.locked_until = 0.0
@@ -105,3 +109,8 @@ class Locks:
             except NotFound:
                 continue  # its broker is away: the lock ends by itself
         return by_broker
+
+
+def _locked(held: HeldQueue, asked_at: float) -> None:
+    held.locked_until = asked_at + VALID_SECONDS
+    held.is_unsure = False

@@ -190,6 +190,28 @@ def test_after_losing_its_lock_it_goes_on_where_the_group_is_by_then(world: Cons
     assert member.bodies == [b"1", b"3"]
 
 
+def test_nothing_further_is_begun_of_a_queue_whose_lock_cannot_be_renewed(world: ConsumingWorld) -> None:
+    """Whoever reaches the broker gets it after a minute: also in the middle of a run it is not ours then."""
+    world.send("orders", b"1", b"2", b"3")
+    member = world.consumer(start="earliest").on("orders", ordered=True)
+    member.handlers.held = True
+    member.start()
+    (task,) = member.handlers.waiting
+    assert len(task.units) == 3
+    member.handlers.begin(task)
+    host, port = world.broker.address.rsplit(":", 1)
+    world.network.partition(host, int(port))
+    world.pass_time(50)
+    member.end(task)  # it took so long with the first of them
+    assert member.bodies == [b"1"]
+    assert not member.handlers.waiting
+    world.network.heal(host, int(port))
+    world.pass_time(5)
+    member.work()
+    assert member.bodies == [b"1", b"2", b"3"]
+    assert member.place() == 3
+
+
 def test_messages_that_come_again_are_ordered_only_when_everything_is(world: ConsumingWorld) -> None:
     world.make_topic("payments", queues=1)
     world.pass_time(1)
