@@ -197,6 +197,32 @@ def test_a_replica_that_is_forced_to_lead_and_has_no_majority_is_told_as_an_erro
     )
 
 
+def test_a_sync_pair_is_one_also_after_its_slave_was_promoted(tmp_path: Path) -> None:
+    """What SEND_OK stands for does not change with who leads; `--role` says otherwise."""
+    with (
+        machine_cluster(tmp_path / "c", "2m-2s-sync") as machine,
+        Connection(machine.name_servers, timeout=1.0) as connection,
+    ):
+        world = World(machine, connection)
+
+        def roles() -> set[str]:
+            return {each.role for each in switching.states(connection, "broker-a")}
+
+        world.run("broker", "promote", "broker-a", "--yes")
+        assert roles() == {"SYNC_MASTER", "SLAVE"}
+        with library.Producer("shop", machine.name_servers) as producer:
+            queue = library.MessageQueue(topic="orders", broker_name="broker-a", queue_id=0)
+            world.run("topic", "create", "orders", "--cluster", "DefaultCluster")
+
+            def is_on_both() -> bool:
+                sent = producer.send(library.Message("orders", b"x"), queue=queue)
+                return sent.status is library.SendStatus.SEND_OK
+
+            await_that(is_on_both, "the old master does not follow")
+        world.run("broker", "promote", "broker-a", "--yes", "--role", "ASYNC_MASTER")
+        assert roles() == {"ASYNC_MASTER", "SLAVE"}
+
+
 def test_a_classic_pair_changes_places_by_hand(tmp_path: Path) -> None:
     with (
         machine_cluster(tmp_path / "c", "2m-2s-async") as machine,

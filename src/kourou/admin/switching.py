@@ -152,8 +152,9 @@ def check(planned: SwitchPlan, *, force: bool) -> None:
         )
 
 
-def promote(connection: Connection, planned: SwitchPlan, *, force: bool) -> Iterator[Step]:
-    """Change places. When the heir cannot, the old master goes on."""
+def promote(connection: Connection, planned: SwitchPlan, *, force: bool, role: str = "") -> Iterator[Step]:
+    """Change places. When the heir cannot, the old master goes on. `role`: what the heir is to lead as; by
+    default, as the old one."""
     heir, master = planned.heir, planned.master
     term = planned.state.term
     if master is not None:
@@ -167,7 +168,7 @@ def promote(connection: Connection, planned: SwitchPlan, *, force: bool) -> Iter
             yield Step(f"{master.address} takes no more messages, and {heir.address} has everything")
     if not planned.state.is_elected or force:
         try:
-            _switch(connection, heir, Switch("master", term=term + 1))
+            _switch(connection, heir, Switch("master", term=term + 1, role=role))
         except MQError:
             if master is not None and not planned.state.is_elected:
                 _switch(connection, master, Switch("master", term=term + 2))

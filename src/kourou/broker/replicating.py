@@ -28,7 +28,7 @@ from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, Timer
 from kourou.doors.files import Files
 from kourou.doors.network import Network
-from kourou.errors import ConfigError, MQError
+from kourou.errors import Busy, ConfigError, MQError, StoreError
 from kourou.remoting.address import format_address
 from kourou.remoting.client import Client
 from kourou.replication.metadata import MetadataSync
@@ -419,9 +419,13 @@ class Replicating:
             except ConfigError as error:
                 logger.warning("the master's HA address is unusable: %s", error)
 
-    def _met_master(self, address: str) -> None:
-        """The master that is followed says where it serves its clients."""
+    def _met_master(self, address: str, role: str) -> None:
+        """The master that is followed says where it serves its clients, and of what kind it is."""
         if not self._role.is_master:
+            try:
+                self._role.heard_of(role)
+            except (Busy, StoreError) as error:
+                logger.warning("after a restart it will not be known that the master is %s: %s", role, error)
             self._master_address = address
             self.metadata.follow(address)
 

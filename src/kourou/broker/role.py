@@ -1,6 +1,6 @@
 """Master or slave: what this broker is right now, and in which term of its replica set.
 
-    config/term.json    the highest term this broker has been in, and what it was in it
+    config/term.json    the highest term this broker has been in, what it was in it, and what its master was
 
 A term begins when another broker becomes the master. Whoever knows of a higher one refuses the master of a
 lower one; name servers do, too, since the term is the state version of what a master registers.
@@ -23,6 +23,8 @@ class KeptTerm(msgspec.Struct, frozen=True, rename="camel"):
 
     term: int = 0
     role: str = ""
+    master_role: str = ""
+    """Of a slave: what its master was."""
 
 
 class BrokerRole:
@@ -37,12 +39,14 @@ class BrokerRole:
         self.slave_id = configured_id or FIRST_SLAVE_ID
         """Its brokerId when it is no master."""
         self.name = SLAVE if is_elected else configured
+        self._masters = ""  # what the master was that this broker followed last
         self.term = 0
 
     def load(self) -> None:
         """Read the term. A broker that was a slave, and is started as a master, begins the next one."""
         kept = self._file.load(KeptTerm) or KeptTerm()
         self.term = kept.term
+        self._masters = kept.master_role
         if kept.role == SLAVE and self.is_master:
             self.change(self.name, kept.term + 1)
         elif kept.role != self.name and (kept.role or not self.is_master):
@@ -63,8 +67,16 @@ class BrokerRole:
 
     @property
     def master_role(self) -> str:
-        """Which kind of master it is when it is one."""
-        return ASYNC_MASTER if self._configured == SLAVE else self._configured
+        """Which kind of master it is when it is one: as configured; a slave, as the one it followed."""
+        if self._configured != SLAVE:
+            return self._configured
+        return self._masters or ASYNC_MASTER
+
+    def heard_of(self, masters: str) -> None:
+        """The master that is followed is of this kind; on disk before it returns. Raises StoreError."""
+        if masters in (ASYNC_MASTER, SYNC_MASTER) and masters != self._masters:
+            self._masters = masters
+            self._save()
 
     def change(self, name: str, term: int) -> None:
         """Be something else, or the same in another term; on disk before it returns. Raises StoreError."""
@@ -78,4 +90,4 @@ class BrokerRole:
         self.change(self.name, term)
 
     def _save(self) -> None:
-        self._file.save(KeptTerm(self.term, self.name))
+        self._file.save(KeptTerm(self.term, self.name, self._masters))

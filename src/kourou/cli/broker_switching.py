@@ -125,9 +125,14 @@ def follow(steps: Iterable[Step], timeout: float) -> bool:
 @click.command()
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Also when it is behind: what it lacks is lost.")
+@click.option(
+    "--role",
+    type=click.Choice(["SYNC_MASTER", "ASYNC_MASTER"]),
+    help="What it leads as; by default as the old master. Brokers that elect have it in their files.",
+)
 @change_options
 @name_server_option
-def promote(name: str, force: bool, dry_run: bool, yes: bool, name_server: str) -> None:
+def promote(name: str, force: bool, role: str | None, dry_run: bool, yes: bool, name_server: str) -> None:
     """Make the replica at this address the master. Its master becomes a replica of it.
 
     The old master takes no more messages, the new one gets what it lacks, then they change places.
@@ -143,7 +148,8 @@ def promote(name: str, force: bool, dry_run: bool, yes: bool, name_server: str) 
             note("nothing was changed")
             return
         confirmed(f"{planned.heir.address} becomes the master of {planned.heir.broker}.", yes)
-        if not follow(switching.promote(connection, planned, force=force), switching.SECONDS_MAX):
+        steps = switching.promote(connection, planned, force=force, role=role or "")
+        if not follow(steps, switching.SECONDS_MAX):
             heir, why = planned.heir, switching.why_not_yet(planned)
             raise NotPromoted(
                 f"{heir.address} does not lead {heir.broker} after {switching.SECONDS_MAX:g} s: {why}"

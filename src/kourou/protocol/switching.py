@@ -13,7 +13,8 @@ class Switch(WireHeader, frozen=True):
 
     `what`       asked of      means
     hand-over    the master    stop taking messages, wait until `heir` has everything, lead no more
-    master       a replica     lead, in `term`; with an election: although others may have more
+    master       a replica     lead, in `term`; with an election: although others may have more; as `role`, or
+                               as the master did that it followed
     slave        a broker      follow the master at `master`, whose log is at `ha_address`
     """
 
@@ -22,6 +23,7 @@ class Switch(WireHeader, frozen=True):
     term: Int64 = 0
     master: str = ""
     ha_address: str = ""
+    role: str = ""
 
 
 class SwitchReply(WireHeader, frozen=True):

@@ -38,6 +38,8 @@ class MasterHello(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag
     segment_bytes: int
     nonce: str
     wants_proof: bool = False
+    role: str = ""
+    """SYNC_MASTER or ASYNC_MASTER, which a slave is, too, when it takes its place."""
 
 
 class SlaveHello(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", tag="slave"):

@@ -65,6 +65,7 @@ class Primary:
         self._listener: Listener | None = None
         self._links: list[Link] = []
         self._timer: Timer | None = None
+        self._role = ""
         self._term = 0
         self._no_master: str | None = "this broker is only starting"
         self._wait: ReplicaWait | None = None
@@ -115,7 +116,7 @@ class Primary:
     def serve(self, role: str, term: int) -> None:
         """Be the master others follow, in this term."""
         self._hang_up()
-        self._term = term
+        self._role, self._term = role, term
         self._no_master = None
         is_sync = role == SYNC_MASTER
         self._wait = (
@@ -281,6 +282,7 @@ class Primary:
             segment_bytes=config.segment_bytes,
             nonce=self._chance.secret_bytes(NONCE_BYTES).hex(),
             wants_proof=bool(config.secret),
+            role=self._role,
         )
 
     def why_not(self, link: Link, hello: SlaveHello | None) -> str | None:

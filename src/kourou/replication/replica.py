@@ -70,13 +70,13 @@ class Replica:
         me: Callable[[], Self],
         adopt_term: Callable[[int], None],
         set_aside: Callable[[int, str], None],
-        met: Callable[[str], None],
+        met: Callable[[str, str], None],
         tables_changed: Callable[[Callable[[], None] | None], None],
     ) -> None:
         """`adopt_term(term)` keeps a newer term, on disk before it returns. `set_aside(place, why)` takes
-        what the store has from `place` on out of its log, then calls `again`. `met(address)`: this is where
-        the master serves its clients. `tables_changed(then)`: it is worth asking it for topics and
-        offsets; `then()` when those asked for after this are kept."""
+        what the store has from `place` on out of its log, then calls `again`. `met(address, role)`: this is
+        where the master serves its clients, and what it is. `tables_changed(then)`: it is worth asking it for
+        topics and offsets; `then()` when those asked for after this are kept."""
         self._config = config
         self._store = store
         self._network = network
@@ -332,7 +332,7 @@ class Replica:
         if master.term > self._me().term:
             self._adopt_term(master.term)
         line.begin(place)
-        self._met(master.member)
+        self._met(master.member, master.role)
         self._now_following()
 
     def begin_classic(self, line: Line) -> None:

@@ -48,3 +48,12 @@ def test_a_term_never_goes_back(files: SimulatedFiles) -> None:
 def test_what_it_leads_as_is_as_configured(files: SimulatedFiles) -> None:
     assert role(files, SYNC_MASTER).master_role == SYNC_MASTER
     assert role(files, SLAVE, 1).master_role == ASYNC_MASTER
+
+
+def test_a_slave_leads_as_the_master_did_that_it_followed_also_after_a_restart(files: SimulatedFiles) -> None:
+    slave = role(files, SLAVE, 1)
+    slave.heard_of("")  # one of the original's does not say
+    slave.heard_of(SYNC_MASTER)
+    assert slave.master_role == SYNC_MASTER
+    assert role(files, SLAVE, 1).master_role == SYNC_MASTER
+    assert role(files, ASYNC_MASTER).master_role == ASYNC_MASTER, "who starts it as a master decides"

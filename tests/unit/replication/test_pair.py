@@ -235,8 +235,8 @@ def test_a_slave_takes_over_with_everything_and_the_old_master_follows_it(replic
         sender.send(body=b"%d" % number)
     replicas.until(lambda: slave.topics.get("orders") is not None)
     replicas.run(slave.become_master())
-    assert slave.role.term == 1
-    assert replicas.peer(slave).send(body=b"new master").code == ResponseCode.SUCCESS
+    assert (slave.role.term, slave.role.name) == (1, "SYNC_MASTER"), "it promises what the old one did"
+    assert replicas.peer(slave).send(body=b"new master").code == ResponseCode.SLAVE_NOT_AVAILABLE
     replicas.run(master.become_slave(1, slave.address, slave.ha_address))
     replicas.until_same(slave, master)
     assert replicas.log_of("slave") == replicas.log_of("master")
@@ -253,7 +253,7 @@ def test_a_topic_made_just_before_its_master_died_is_found_by_its_messages(repli
     assert slave.topics.get("brand-new") is None
     replicas.run(slave.become_master())
     assert replicas.peer(slave).bodies("brand-new", 2) == [b"hello"]
-    assert replicas.peer(slave).send("brand-new", queue_id=1).code == ResponseCode.SUCCESS
+    assert replicas.peer(slave).send("brand-new", queue_id=1).code == ResponseCode.SLAVE_NOT_AVAILABLE
 
 
 def test_a_sync_master_without_a_slave_can_be_made_an_async_one(replicas: ReplicaWorld) -> None:

@@ -38,7 +38,7 @@ def test_what_was_staged_at_the_old_master_is_committed_at_the_new_one(
     old = staging(replicas, master)
     assert state_of(old.stage(messages(numbered(0, 50)))) == "staged"
     replicas.kill("master")
-    replicas.run(slave.become_master())
+    replicas.run(slave.become_master(role="ASYNC_MASTER"))
     new = staging(replicas, slave)
     assert state_of(new.stage(messages(numbered(0, 50)), sequence=0)) == "repeated"
     assert state_of(new.stage(messages(numbered(50, 50)), sequence=1)) == "staged"
@@ -57,7 +57,7 @@ def test_what_was_decided_at_the_old_master_is_brought_to_its_end_by_the_new_one
     old.begin_commit()
     replicas.pass_time(moments * 0.01, step=0.01)
     replicas.kill("master")
-    replicas.run(slave.become_master())
+    replicas.run(slave.become_master(role="ASYNC_MASTER"))
     replicas.pass_time(1, step=0.01)
     new = staging(replicas, slave)
     assert state_of(new.commit(old.count)) == "committed"
@@ -73,7 +73,7 @@ def test_a_commit_that_was_answered_is_not_repeated_at_the_new_master(
         each.stage(messages(numbered(number * 10, 10)))
         assert state_of(each.commit()) == "committed"
     replicas.kill("master")
-    replicas.run(slave.become_master())
+    replicas.run(slave.become_master(role="ASYNC_MASTER"))
     for number in range(3):
         again = staging(replicas, slave, number=number, stage="0.9")
         assert state_of(again.stage(messages(numbered(number * 10, 10)))) == "committed"

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from kourou.broker.replicating import Replicating
-from kourou.broker.role import BrokerRole
+from kourou.broker.role import ASYNC_MASTER, SYNC_MASTER, BrokerRole
 from kourou.broker.switching import Switching
 from kourou.doors.clock import Clock
 from kourou.errors import MQError, Refused
@@ -126,7 +126,7 @@ class SwitchHandler:
         if wanted.what == "hand-over":
             await self._let_go(wanted.heir)
         elif wanted.what == "master":
-            await replicating.become_master(max(wanted.term, self._role.term + 1))
+            await replicating.become_master(max(wanted.term, self._role.term + 1), _kind_of_master(wanted))
         elif wanted.what == "slave":
             await replicating.become_slave(
                 max(wanted.term, self._role.term), wanted.master or None, wanted.ha_address or None
@@ -162,6 +162,15 @@ class SwitchHandler:
         passed = asyncio.Event()
         self._clock.later(LOOK_SECONDS, passed.set)
         await passed.wait()
+
+
+def _kind_of_master(wanted: Switch) -> str | None:
+    if wanted.role not in ("", ASYNC_MASTER, SYNC_MASTER):
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"a master is {ASYNC_MASTER} or {SYNC_MASTER}, not '{printable(wanted.role)}'",
+        )
+    return wanted.role or None
 
 
 def _unknown(wanted: Switch) -> Refused:
