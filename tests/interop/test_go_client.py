@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.interop.go_client import go_member, go_producer
 from tests.interop.groups_of_both import make_topic, warm_up
 from tests.interop.java_member import java_member
 from tests.interop.ours import wait_until
+from tests.interop.test_replication import our_broker, until_following, wait_for_topic
 from tests.interop.test_scenarios_later import as_before_5
 from tests.kourou_process import kourou as run_kourou
 from tests.machine_clusters import machine_cluster
@@ -214,6 +216,35 @@ def test_go_clients_go_on_when_a_broker_comes_back(tmp_path: Path) -> None:
                 sender.wait(60)
                 acknowledged = set(sender.bodies("sent"))
                 wait_until(lambda: acknowledged <= set(reader.bodies()), 60, "all that was stored came")
+
+
+def test_a_go_consumer_reads_from_the_slave_when_the_master_has_gone(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        names = stack.enter_context(ours.name_server(tmp_path)).address
+        pair: list[ours.Part] = [
+            stack.enter_context(
+                our_broker(
+                    tmp_path / role, names, apache.free_ports_in_a_row(), brokerRole=role, brokerId=number
+                )
+            )
+            for number, role in enumerate(("SYNC_MASTER", "SLAVE"))
+        ]
+        until_following(names, "followed")
+        wait_for_topic(pair[1].address, "followed")
+        with (
+            kourou.Producer("senders", names) as producer,
+            go_member(tmp_path, names, "readers", "followed") as reader,
+        ):
+            wait_until(lambda: bool(reader.bodies()), 30, "it read from the master")
+            reader.tell("suspend")
+            time.sleep(1.0)
+            wanted = {f"late-{n}" for n in range(12)}
+            for body in sorted(wanted):
+                assert producer.send(kourou.Message("followed", body.encode())).status.name == "SEND_OK"
+            time.sleep(1.0)  # the slave shows what its master said last that readers may see
+            pair[0].process.kill()
+            reader.tell("resume")
+            wait_until(lambda: wanted <= set(reader.bodies()), 90, "it read from the slave")
 
 
 def test_go_clients_follow_an_elected_master_and_miss_nothing(tmp_path: Path) -> None:
