@@ -155,14 +155,7 @@ func orderlyGivesUp(w *world) {
 		}
 		return consumer.ConsumeSuccess, nil
 	}, consumer.WithConsumerOrder(true), consumer.WithMaxReconsumeTimes(1))
-	eventually("the next one came", func() bool {
-		for _, body := range received.bodies() {
-			if body == "next" {
-				return true
-			}
-		}
-		return false
-	})
+	received.waitForBody("next")
 	w.put("received", received.bodies())
 	w.put("dead", w.storedOfDead())
 }

@@ -76,6 +76,7 @@ func pollRetries(w *world) {
 func pull(w *world) {
 	w.createTopic(1)
 	w.fill(0, numbered("a", 4)...)
+	quiet() // an Apache broker shows them a little later
 	c := w.startPull(w.topic(), everything)
 	found, err := c.Pull(context.Background(), 3)
 	must(err)

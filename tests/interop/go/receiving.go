@@ -149,9 +149,9 @@ func pushFromLast(w *world) {
 	w.startPush(everything, received.listen, consumer.WithConsumeFromWhere(consumer.ConsumeFromLastOffset))
 	quiet()
 	w.fill(0, "new")
-	received.waitFor(1)
+	received.waitForBody("new") // a broker sends a new group to the begin of a young queue
 	quiet()
-	w.put("received", received.bodies())
+	w.put("received", received.sortedBodies())
 }
 
 func pushFromTime(w *world) {
@@ -166,7 +166,7 @@ func pushFromTime(w *world) {
 	w.startPush(everything, received.listen,
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromTimestamp),
 		consumer.WithConsumeTimestamp(between.Format("20060102150405")))
-	received.waitFor(3)
+	received.waitForBody("new02")
 	quiet()
 	w.put("received", received.sortedBodies())
 }
@@ -276,7 +276,7 @@ func pushTwoMembers(w *world) {
 	})
 	must(first.Shutdown())
 	rounds.untilAllGoTo(other)
-	w.put("none lost", rounds.missing(one, other) == 0)
+	w.put("none lost", within(20*time.Second, func() bool { return rounds.missing(one, other) == 0 }))
 }
 
 // pushOrderlyMembers: of the queues that the second is to have, this client keeps the locks, until they expire
@@ -326,7 +326,6 @@ func (r *rounds) untilAllGoTo(member *heard) {
 		r.send()
 		return within(3*time.Second, func() bool { return member.count() >= before+8 })
 	})
-	quiet()
 }
 
 func (r *rounds) missing(members ...*heard) int {

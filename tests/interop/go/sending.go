@@ -130,7 +130,7 @@ func sendCompressed(w *world) {
 	received := &heard{}
 	w.startPush(everything, received.listen)
 	received.waitFor(2)
-	w.put("received", received.bodies())
+	w.put("received", received.sortedBodies())
 }
 
 func sendByHash(w *world) {

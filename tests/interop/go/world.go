@@ -353,6 +353,17 @@ func (h *heard) waitFor(count int) {
 	eventually(fmt.Sprintf("%d messages came", count), func() bool { return h.count() >= count })
 }
 
+func (h *heard) waitForBody(wanted string) {
+	eventually(wanted+" came", func() bool {
+		for _, body := range h.bodies() {
+			if body == wanted {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // bodies in the order they came.
 func (h *heard) bodies() []string {
 	h.mutex.Lock()
