@@ -12,8 +12,10 @@ missing.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
+import string
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,11 +29,15 @@ class CannotWire(Exception):
     """Network namespaces are not to be had here."""
 
 
+_LETTERS = itertools.cycle(string.ascii_lowercase)
+
+
 class Wires:
     """Two bridges, and the machines on them."""
 
     def __init__(self) -> None:
-        self._name = f"k{os.getpid() % 1_000_000}"
+        # Of its own each time: what was taken down just before may take a moment to be gone.
+        self._name = f"k{os.getpid() % 1_000_000}{next(_LETTERS)}"
         self._net = f"10.213.{random.randrange(1, 255)}"
         self._count = 0
         self._undo: list[tuple[str, ...]] = []
