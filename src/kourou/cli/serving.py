@@ -62,12 +62,17 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop_on, loop, number, asked)
+    early = asyncio.Event()
+    if reread is not None:
+        loop.add_signal_handler(signal.SIGHUP, early.set)  # else one that comes while it starts ends it
     served = make()
     await served.start()
     logger.info("kourou %s %s", __version__, native.described())  # not before: a refusal is one line
     _spare_the_collector()
     if reread is not None:
         loop.add_signal_handler(signal.SIGHUP, reread)
+        if early.is_set():
+            reread()
     ready()
     while not asked.is_set() and fault() is None and not is_over():
         try:
