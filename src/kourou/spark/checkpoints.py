@@ -17,7 +17,7 @@ import os
 from typing import Any
 
 from kourou.doors.files import Files, RealFiles
-from kourou.errors import Corrupt
+from kourou.errors import ConfigError, Corrupt
 
 COPY = "put a copy of it back"
 ANOTHER = (
@@ -27,11 +27,14 @@ ANOTHER = (
 
 
 def check_checkpoint(location: str, files: Files | None = None) -> None:
-    """Raises Corrupt, with the file and the way out, when one is there that Spark could not read."""
+    """Raises Corrupt, with the file and the way out, when one is there that Spark could not read, and
+    ConfigError when the location is no folder."""
     files = RealFiles() if files is None else files
     folder = _local(location)
-    if folder is None or not files.is_folder(folder):
+    if folder is None or not files.exists(folder):
         return
+    if not files.is_folder(folder):
+        raise ConfigError(f"checkpointLocation names '{folder}', which is a file; give it a folder")
     metadata = os.path.join(folder, "metadata")
     if files.exists(metadata) and not _is_metadata(_text(files, metadata)):
         raise _half_written(folder, metadata, files, f"{COPY}, or {ANOTHER}")

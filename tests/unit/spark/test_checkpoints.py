@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.errors import Corrupt
+from kourou.errors import ConfigError, Corrupt
 from kourou.spark.checkpoints import _is_commit, _is_metadata, _is_plan, check_checkpoint
 
 METADATA = '{"id":"25e80d31-a8fd-4a34-b8ec-04bd7e1a0b1c"}'
@@ -33,7 +33,8 @@ def test_a_whole_one_a_new_one_and_one_elsewhere_are_fine(checkpoint: Path) -> N
     for location in (str(checkpoint), f"file://{checkpoint}", f"file:{checkpoint}"):
         check_checkpoint(location)
     check_checkpoint(str(checkpoint / "new"))
-    check_checkpoint(str(checkpoint / "metadata"))  # no folder: Spark says so
+    with pytest.raises(ConfigError, match="metadata', which is a file; give it a folder"):
+        check_checkpoint(str(checkpoint / "metadata"))
     (checkpoint / "metadata").write_text("")
     for location in (f"hdfs://{checkpoint}", f"s3a:{checkpoint}"):
         check_checkpoint(location)
