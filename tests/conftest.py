@@ -1,5 +1,5 @@
 """What every test shares: Hypothesis that prints how to repeat a failure and does not race the clock, a Spark
-whose Java starts quickly, and an order in which no process is left alone with the longest files."""
+whose Java and Python start quickly, and an order in which no process is left alone with the longest files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.worker_python import worker_python
+
 # A Java that lives for seconds spends more on its second compiler and its collector's threads than it gains
 # by them: a session with a few queries takes 14 s of CPU with these, 25 s without. For every driver, master
 # and worker that a test, or a page of the documentation, starts.
 for _java_options in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(_java_options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+os.environ.setdefault("PYSPARK_PYTHON", worker_python())
 
 settings.register_profile(
     "kourou",

@@ -31,6 +31,9 @@ from kourou.spark.stream import TopicStreamReader
 TIMEOUT_SECONDS = 900
 """For a test with everything it needs: on a busy machine Spark alone takes a minute to start."""
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""For a few rows it costs more to compile a query than to carry it out."""
+
 _numbers = itertools.count(1)
 
 
@@ -54,6 +57,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),
             "spark.sql.streaming.pollingDelay": "10ms",
+            **INTERPRETED,
             "spark.log.level": "OFF",
         },
     )

@@ -76,7 +76,8 @@ def test_no_java_of_one_s_own_is_needed(
     missing.mkdir()
     for name in OTHER_EXTRAS:
         (missing / f"{name}.py").write_text("raise ImportError('not installed')")
-    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    prepared = ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")  # what a user has not
+    environment = {name: value for name, value in os.environ.items() if name not in prepared}
     paths = os.pathsep.join(filter(None, (str(missing), os.environ.get("PYTHONPATH"))))
     environment |= {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": paths}
     said = subprocess.run(
