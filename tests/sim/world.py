@@ -485,6 +485,11 @@ class World:
         if queue[0][-3:] in self.lost_by_async:
             return  # some may be lost, and some passed over
         frontier = self._frontier.setdefault(queue, 0)
+        if place[2] > frontier and queue[0][-3:] in self.lost_power:
+            # What nobody was told of may be gone; of what was acknowledged, nothing is passed over.
+            told = {at[2] for at in self.history.acknowledged.values() if at[:2] == queue}
+            frontier = min((at for at in told if frontier <= at < place[2]), default=place[2])
+            self._frontier[queue] = frontier
         if place[2] > frontier:
             self.history.breaks(f"I3: {place} was handled while {frontier} was not")
 
