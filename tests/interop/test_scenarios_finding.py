@@ -25,6 +25,8 @@ EXPLAINED: dict[str, set[str]] = {
     "consume-queue-entries-where-nothing-is": {"noTopic.code"},
 }
 """By scenario, where the two differ and why that is right: docs/compatibility.md tells each."""
+BY_CHANCE = ("consume-queue-entries-where-nothing-is",)
+"""An Apache broker that had no time before it was killed may refuse what it answers otherwise."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,7 @@ def _on_apache(folder: Path) -> Iterator[dict[str, Observed]]:
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("name", scenario_runs.names("Finding"))
 def test_finding_is_as_with_apache(results: dict[str, Both], name: str, moment: str) -> None:
-    scenario_runs.check(results[moment], name, EXPLAINED)
+    scenario_runs.check(results[moment], name, EXPLAINED, BY_CHANCE)
 
 
 @pytest.mark.parametrize("name", scenario_runs.names("Finding"))

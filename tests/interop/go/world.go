@@ -20,7 +20,7 @@ import (
 
 const (
 	brokerName = "broker-a" // the same on both sides
-	waitMax    = 30 * time.Second
+	waitMax    = 90 * time.Second // an Apache broker on a busy machine may need more than half a minute
 )
 
 // world is what a scenario works with: the addresses, clients that end with it, and what was seen.
