@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	brokerName = "broker-a" // the same on both sides
+	brokerName = "broker-a"       // the same on both sides
 	waitMax    = 90 * time.Second // an Apache broker on a busy machine may need more than half a minute
 )
 
