@@ -37,7 +37,8 @@ def test_an_application_is_tested_with_a_broker_in_memory(pytester: pytest.Pytes
             assert bodies == [b"%d" % number for number in range(10)]
 
         def test_a_consumer_may_come_first(kourou_broker, kourou_topic, kourou_producer):
-            with kourou.Consumer("billing", kourou_topic, kourou_broker.name_server) as messages:
+            broker = kourou_broker.name_server
+            with kourou.Consumer("billing", kourou_topic, broker, start="earliest") as messages:
                 kourou_producer.send(kourou.Message(kourou_topic, b"for you"))
                 message = messages.receive(timeout=10)
                 assert message.body == b"for you"
