@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kourou import Message, Producer  # loaded once: pytester forgets what is loaded while it runs
+
+__all__ = ["Message", "Producer"]
+
 pytest_plugins = ["pytester"]
 
 
