@@ -548,15 +548,7 @@ def test_a_copy_parted_from_its_mark_by_a_power_cut_still_takes_over(world: Brok
 def test_a_commit_lost_with_the_power_though_its_mark_is_there_is_asked_about_again(
     world: BrokerWorld,
 ) -> None:
-    world.start()
-    world.make_topic("orders")
-    producer = producer_of(world)
-    half = prepare(world, producer)
-    world.disk.hold()
-    end(producer, half, COMMIT)
-    [committed] = stored(world, "orders", 1)
-    crash_without(world, committed.physical_offset, committed.size)
-    world.start()
+    lose_a_commit(world)
     producer = producer_of(world)
     assert orders(producer) == []
     world.pass_time(CHECK_SECONDS + 1)
@@ -571,15 +563,7 @@ def test_a_commit_lost_with_the_power_though_its_mark_is_there_is_asked_about_ag
 
 def test_what_is_open_again_is_so_once_however_often_the_broker_is_killed(world: BrokerWorld) -> None:
     """The mark that is alone is found by each start, until a checkpoint is behind it."""
-    world.start()
-    world.make_topic("orders")
-    producer = producer_of(world)
-    half = prepare(world, producer)
-    world.disk.hold()
-    end(producer, half, COMMIT)
-    [committed] = stored(world, "orders", 1)
-    crash_without(world, committed.physical_offset, committed.size)
-    world.start()
+    lose_a_commit(world)
     for _ in range(3):
         restart(world, "crash")
     producer = producer_of(world)
@@ -623,6 +607,19 @@ def test_a_delayed_message_waits_from_its_commit_on(started: BrokerWorld, produc
     started.pass_time(2)
     assert orders(producer) == [b"paid"]
     assert end(producer, half, COMMIT).code == 1
+
+
+def lose_a_commit(world: BrokerWorld) -> None:
+    """Start again after a power cut that took a committed message, and left the mark behind it."""
+    world.start()
+    world.make_topic("orders")
+    producer = producer_of(world)
+    half = prepare(world, producer)
+    world.disk.hold()
+    end(producer, half, COMMIT)
+    [committed] = stored(world, "orders", 1)
+    crash_without(world, committed.physical_offset, committed.size)
+    world.start()
 
 
 def cut_last_record(world: BrokerWorld) -> None:
