@@ -106,7 +106,10 @@ def measure(
                 _warm_up(newer, seconds, stored, tell)
                 for case in main:
                     compare(case, systems + newer)
-            for case in [each for each in usual if not each.is_main]:
+            # What is pulled was stored first. Whoever takes more in until then has it further behind, and by
+            # RocketMQ's rule gives 8 messages instead of 32 from behind 40 % of memory: so pulls come first.
+            others = [case for case in usual if not case.is_main]
+            for case in sorted(others, key=lambda case: case.kind != "pull"):
                 compare(case, systems)
     synced = [case for case in cases if case.flush == SYNC]
     if synced:

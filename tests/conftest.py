@@ -4,6 +4,7 @@ whose Java and Python start quickly, and an order in which no process is left al
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,16 @@ settings.register_profile(
     "explore", parent=settings.get_profile("kourou"), derandomize=False, max_examples=2000
 )
 settings.load_profile("kourou")
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Without what brokers say that other tests have left running in this process, in their own threads."""
+    here = threading.get_ident()
+    others = {thread.ident for thread in threading.enumerate()} - {here}
+    caplog.handler.addFilter(lambda record: record.thread not in others)
+    return caplog
+
 
 _LONG = ("spark", "docs", "chaos")
 """Folders with files that take minutes: they come first, so that the short ones fill up the end."""

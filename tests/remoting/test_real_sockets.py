@@ -491,7 +491,7 @@ def test_a_thousand_broken_frames_are_one_log_line(caplog: pytest.LogCaptureFixt
             with running.connect() as evil:
                 evil.sendall(raw(0xFFFFFFFF))
                 assert is_closed(evil)
-    assert len([record for record in caplog.records if record.name.startswith("kourou")]) == 1
+    assert len([record for record in caplog.records if record.name.startswith("kourou.remoting")]) == 1
 
 
 def _rss() -> int:

@@ -13,7 +13,6 @@ import kourou as library
 from kourou.admin import Connection
 from kourou.admin import cluster as clusters
 from kourou.local.machine_cluster import MachineCluster
-from tests.kourou_process import kourou
 from tests.machine_clusters import machine_cluster
 
 BACK_SECONDS_MAX = 5.0
@@ -47,8 +46,6 @@ def test_without_any_name_server_all_that_is_known_goes_on_and_they_are_back_soo
     machine: MachineCluster,
 ) -> None:
     addresses = machine.name_servers.split(";")
-    made = kourou("topic", "create", "orders", "-n", machine.name_servers, folder=Path(machine.folder))
-    assert made.returncode == 0, made.stderr
     with library.Producer("shop", machine.name_servers) as producer:
         producer.send(library.Message("orders", b"before"))
         with library.PullConsumer("billing", "orders", machine.name_servers) as consumer:

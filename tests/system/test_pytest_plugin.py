@@ -42,7 +42,7 @@ def test_an_application_is_tested_with_a_broker_in_memory(pytester: pytest.Pytes
 
         def test_a_consumer_may_come_first(kourou_broker, kourou_topic, kourou_producer):
             broker = kourou_broker.name_server
-            with kourou.Consumer("billing", kourou_topic, broker, start="earliest") as messages:
+            with kourou.Consumer("billing", kourou_topic, broker) as messages:
                 kourou_producer.send(kourou.Message(kourou_topic, b"for you"))
                 message = messages.receive(timeout=10)
                 assert message.body == b"for you"

@@ -317,6 +317,7 @@ class Broker:
             chance=chance,
             later=self.later,
             retries=self.retries,
+            when_known=self.registration.when_known,
         )
         self.sequences = Sequences(
             config,

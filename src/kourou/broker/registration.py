@@ -36,6 +36,8 @@ KNOCK_SECONDS: Final = 1.0
 """How often a name server is tried that is away: when it is back it knows us soon."""
 ON_CHANGE_TIMEOUT_MS: Final = 2_000
 """Whoever made the change waits for it, and a client's patience is 3 seconds."""
+KNOWN_SECONDS: Final = 1.0
+"""How long whoever sends to a new topic waits for name servers that do not answer."""
 GOODBYE_TIMEOUT_SECONDS: Final = 1.0
 
 logger = logging.getLogger(__name__)
@@ -73,6 +75,7 @@ class Registration:
         self._timer: Timer | None = None
         self._knocking: Timer | None = None
         self._is_leaving = False
+        self._known = _Countdown(0, None)
         self._whispers: set[asyncio.Task[None]] = set()
 
     def on_master(self, told: Callable[[str | None, str | None], None]) -> None:
@@ -132,11 +135,27 @@ class Registration:
         done = _Countdown(len(servers), then)
         if not servers:
             return
+        self._known = known = _Countdown(len(set(servers) - self._silent), None)
         command = self._command()
         reached("before-namesrv-register")
         timeout = self._config.register_timeout_ms if then is None else ON_CHANGE_TIMEOUT_MS
         for name_server in servers:
-            self._tell(name_server, command(), timeout / 1000, done)
+            waiting = (done,) if name_server in self._silent else (done, known)
+            self._tell(name_server, command(), timeout / 1000, *waiting)
+
+    def when_known(self, then: Callable[[], None]) -> None:
+        """Call `then` when every name server that is there has answered what it was told last, or a second
+        later; should they answer after that, it is called again."""
+        if self._known.is_over:
+            then()
+            return
+        patience = self._clock.later(KNOWN_SECONDS, then)
+
+        def known() -> None:
+            patience.cancel()
+            then()
+
+        self._known.also.append(known)
 
     def register_again(self) -> None:
         """The periodic turn: everybody, or only those who do not know our data version."""
@@ -161,23 +180,25 @@ class Registration:
             if isinstance(reply, Command) and _knows_us(reply):
                 return
             timeout = self._config.register_timeout_ms / 1000
-            self._tell(name_server, self._command()(), timeout, _Countdown(1, None))
+            self._tell(name_server, self._command()(), timeout)
 
         timeout = self._config.register_timeout_ms / 1000 if seconds is None else seconds
         self._client.call_soon(name_server, question, timeout, answered)
 
-    def _tell(self, name_server: str, command: Command, timeout: float, done: _Countdown) -> None:
+    def _tell(self, name_server: str, command: Command, timeout: float, *waiting: _Countdown) -> None:
         def answered(reply: Command | Exception) -> None:
             self._note(name_server, reply)
             problem = _problem(reply)
             told = None if problem is None else f"name server {name_server}: {problem}"
-            done.one_more(told, is_silent=isinstance(reply, Exception))
+            for each in waiting:
+                each.one_more(told, is_silent=isinstance(reply, Exception))
 
         if command.is_one_way:
             task = asyncio.get_running_loop().create_task(self._whisper(name_server, command))
             self._whispers.add(task)  # a task nobody holds may vanish
             task.add_done_callback(self._whispers.discard)
-            done.one_more()
+            for each in waiting:
+                each.one_more()
         else:
             self._client.call_soon(name_server, command, timeout, answered)
 
@@ -254,10 +275,15 @@ class _Countdown:
     def __init__(self, turns: int, then: Done | None) -> None:
         self._left = self._turns = turns
         self._then = then
+        self.also: list[Callable[[], None]] = []
         self._refusals: list[str] = []
         self._silent: list[str] = []
         if turns == 0:
             self._finish()
+
+    @property
+    def is_over(self) -> bool:
+        return self._left == 0
 
     def one_more(self, refusal: str | None = None, *, is_silent: bool = False) -> None:
         if refusal is not None:
@@ -267,6 +293,8 @@ class _Countdown:
             self._finish()
 
     def _finish(self) -> None:
+        for also in self.also:
+            also()
         if self._then is None:
             return
         nobody_answered = self._turns > 0 and len(self._silent) == self._turns

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS_MAX = 1.0
 """How long a broker that was away may be back before we notice."""
+PLACES_SECONDS = 3.0
+"""How long a start waits to be told where to begin."""
 EXPIRE_SCAN_SECONDS = 10.0
 TRACE_SECONDS = 5.0
 """How long a line of the message trace waits for others."""
@@ -105,6 +107,7 @@ class Consuming:
         self._timers: list[Timer] = []
         self._background: set[asyncio.Task[None]] = set()
         self._owed: set[asyncio.Task[None]] = set()  # those of them that hand messages back
+        self._opening: set[asyncio.Task[None]] = set()  # those that find where to begin in a queue
         self._quiet: asyncio.Event | None = None
         self._over: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -214,7 +217,7 @@ class Consuming:
                 raise ConfigError("this consumer was closed while it started; make a new one") from None
             raise
         self._timers += [
-            self._clock.every(self.settings.heartbeat_seconds, lambda: self._spawn(self._membership.beat())),
+            self._clock.every(self.settings.heartbeat_seconds, self._beat),
             self._clock.every(self.settings.commit_seconds, self._keep_places),
             self._clock.every(EXPIRE_SCAN_SECONDS, self.handling.expire),
             self._clock.every(RENEW_SECONDS, lambda: self._locks.renew(self._locked())),
@@ -223,14 +226,29 @@ class Consuming:
             flush = partial(self._flush_trace, self._tracing)
             self._timers.append(self._clock.every(TRACE_SECONDS, flush))
 
+    def _beat(self) -> None:
+        self._spawn(self._membership.beat())
+
     async def _join(self) -> None:
         """Become known, and take up what is ours; raises also when it was closed meanwhile."""
         await self._check_expressions()
         await self._rebalance.look()
         if self._membership.refusal is not None and not self.held:
             raise self._membership.refusal
+        await self._know_places()
         if self.is_stopping:
             raise ConfigError("this consumer is closed; make a new one")
+
+    async def _know_places(self) -> None:
+        """Wait until we know where to begin: a new group that begins with what comes is to have everything
+        sent after its start. A broker that does not answer keeps nobody waiting for long."""
+        if not self._opening:
+            return
+        try:
+            async with Limit(self._clock, PLACES_SECONDS):
+                await asyncio.wait(self._opening)  # goes on with them, should the time be over
+        except TimeoutError:
+            _log.warning("group %s does not know yet where to begin in every queue it has", self.group)
 
     async def queues(self, topic: str, network: Network) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be read, be it subscribed to or not; also before the start."""
@@ -406,18 +424,16 @@ class Consuming:
             held.is_dropped = True
         await self._membership.leave()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run it beside everything else."""
         running = asyncio.get_running_loop().create_task(work)
         self._background.add(running)
         running.add_done_callback(self._ended)
+        return running
 
     def _owe(self, work: Coroutine[Any, Any, None]) -> None:
         """Run it beside everything else, and let it end before we go."""
-        running = asyncio.get_running_loop().create_task(work)
-        self._background.add(running)
-        self._owed.add(running)
-        running.add_done_callback(self._ended)
+        self._owed.add(self._spawn(work))
 
     def _ended(self, running: asyncio.Task[None]) -> None:
         self._background.discard(running)
@@ -434,7 +450,9 @@ class Consuming:
             held.locked_until = math.inf
         self.held[queue] = held
         _log.info("group %s reads %s from now on", self.group, queue)
-        self._spawn(self._open(held))
+        opening = self._spawn(self._open(held))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
 
     def _is_ordered(self, topic: str) -> bool:
         """Messages that come again come in no order, unless nothing here is without one."""

@@ -44,7 +44,7 @@ RETRY_TOPIC = "RETRY_TOPIC"
 
 _log = logging.getLogger("kourou.client")
 
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class _Ended:

@@ -35,7 +35,7 @@ class Locks:
         brokers: Brokers,
         clock: Clock,
         *,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
         renewed: Callable[[HeldQueue], None],
         lost: Callable[[HeldQueue], None],
     ) -> None:

@@ -37,7 +37,7 @@ class Places:
         brokers: Brokers,
         start: Start,
         clock: Clock,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
         file: FileOffsets | None = None,
     ) -> None:
         """With `file` the places are kept there, without with the brokers."""

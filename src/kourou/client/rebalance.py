@@ -53,7 +53,7 @@ class Rebalance:
         clock: Clock,
         *,
         held: dict[MessageQueue, HeldQueue],
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
         take_up: Callable[[MessageQueue], None],
         give_up: Callable[[HeldQueue], None],
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,9 +13,10 @@ from kourou.protocol.bodies import DataVersion, KVTable, RegisterBrokerBody, reg
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.headers import BrokerIdentity, DataVersionReply, RegisterBroker
+from kourou.protocol.record import encode_batch
 from kourou.remoting.answer import Answer
 from kourou.remoting.server import Server
-from tests.unit.broker.broker_world import BrokerWorld
+from tests.unit.broker.broker_world import BrokerWorld, send
 
 REGISTER, UNREGISTER, QUERY_VERSION = 103, 104, 322
 
@@ -26,6 +28,7 @@ class Registry:
         self.address = f"127.0.0.1:{port}"
         self.requests: list[Command] = []
         self.is_silent = False
+        self.held: list[Callable[[], None]] | None = None
         self.knows_version = False
         self.ordered: dict[str, str] | None = None
         self.server: Server = world.listener(
@@ -40,7 +43,9 @@ class Registry:
     def _register(self, request: Command, answer: Answer) -> None:
         self.requests.append(request)
         body = b"" if self.ordered is None else KVTable(table=self.ordered).encode()
-        if not self.is_silent:
+        if self.held is not None:
+            self.held.append(lambda: answer(request.reply(body=body)))
+        elif not self.is_silent:
             answer(request.reply(body=body))
 
     def _unregister(self, request: Command, answer: Answer) -> None:
@@ -149,6 +154,39 @@ def test_a_changed_topic_is_told_at_once_with_a_newer_version(world: BrokerWorld
     table = registered(registry.requests[0])[1].topic_table
     assert "orders" in table.topic_config_table
     assert table.data_version.counter > before.counter
+
+
+def test_who_sends_to_a_new_topic_is_answered_when_name_servers_know_of_it(
+    world: BrokerWorld, registry: Registry
+) -> None:
+    world.start(registry.address)
+    registry.heard()
+    registry.held = []
+    first = world.connect().begin(send("orders"))
+    several = encode_batch([(0, b"one", b""), (0, b"two", b"")])
+    batch = world.connect().begin(send("bills", several, code=RequestCode.SEND_BATCH_MESSAGE))
+    assert world.connect().send("orders").code == 0  # no news to anybody
+    assert registry.heard() == [REGISTER] * 2
+    assert not first.is_answered
+    assert not batch.is_answered
+    for told in registry.held:
+        told()
+    world.settle()
+    assert (first.reply.code, batch.reply.code) == (0, 0)
+
+
+def test_name_servers_that_keep_silent_hold_a_send_to_a_new_topic_up_for_a_second(
+    world: BrokerWorld, registry: Registry
+) -> None:
+    world.start(registry.address)
+    registry.is_silent = True
+    first = world.connect().begin(send("orders"))
+    world.pass_time(0.9, step=0.1)
+    assert not first.is_answered
+    world.pass_time(0.2, step=0.1)
+    assert first.reply.code == 0
+    world.pass_time(30)  # it is known to be silent now
+    assert world.connect().send("bills").code == 0
 
 
 def test_all_name_servers_are_told_side_by_side(world: BrokerWorld) -> None:

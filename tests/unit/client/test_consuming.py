@@ -10,6 +10,8 @@ import pytest
 from kourou.client.assignment import assign_evenly
 from kourou.client.consume_hooks import ConsumeAttempt
 from kourou.client.delays import DelayLevel
+from kourou.client.held_queue import HeldQueue
+from kourou.client.offsets import Places
 from kourou.client.outcomes import DeadLetter, RetryLater
 from kourou.errors import ConfigError, Denied, Unreachable
 from kourou.message import ReceivedMessage
@@ -179,6 +181,35 @@ def test_a_new_group_begins_where_it_says(world: ConsumingWorld, start: Any, exp
         operations.committed_offset = real
     world.send("orders", b"new")
     assert member.bodies == expected
+
+
+def test_a_consumer_that_has_started_knows_where_to_begin(world: ConsumingWorld) -> None:
+    """So that a group which begins with what comes has all that is sent from then on."""
+    engine = world.consumer(start="latest").on("orders").engine
+
+    async def started() -> list[int | None]:
+        await engine.start(world.network)
+        return [held.fetch_offset for held in engine.held.values()]
+
+    places = world.run(started())
+    assert places
+    assert None not in places
+
+
+def test_a_start_does_not_wait_for_ever_to_be_told_where_to_begin(
+    world: ConsumingWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def never(places: Places, held: HeldQueue) -> int:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Places, "find", never)
+        before = world.clock.monotonic()
+        member = world.consumer().on("orders").start()
+    assert 3.0 <= world.clock.monotonic() - before < 6.0
+    assert "does not know yet where to begin" in caplog.text
+    assert member.queues()
 
 
 def test_a_new_group_may_begin_at_a_moment(world: ConsumingWorld) -> None:

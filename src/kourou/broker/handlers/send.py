@@ -7,6 +7,7 @@ The plain way, for every kind of send. What is usual and comes in numbers takes 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -65,8 +66,11 @@ class SendHandler:
         chance: Chance,
         later: Later,
         retries: Retries,
+        when_known: Callable[[Callable[[], None]], None],
     ) -> None:
+        """`when_known(then)` calls `then` when name servers know of a topic that has just been made."""
         self.config = config
+        self._when_known = when_known
         self._later = later
         self._retries = retries
         self._topics = topics
@@ -105,10 +109,11 @@ class SendHandler:
             or not self.is_writable
         ):
             queue_id = self._unusual_queue(header, topic)
+        tell = answer if topic is not None else self._once_known(answer)
         if topic is not None and topic.topic_filter_type == MULTI_TAG:
             header = msgspec.structs.replace(header, sys_flag=header.sys_flag | MULTI_TAG_BIT)
         if header.batch or request.code == _SEND_BATCH_MESSAGE:
-            self._send_batch(request, answer, header, queue_id)
+            self._send_batch(request, answer, tell, header, queue_id)
             return
         text = header.properties or ""
         properties, unique_id = self.stored_properties(text, header.sys_flag, may_wait=True)
@@ -146,7 +151,7 @@ class SendHandler:
         no_wait = "WAIT\x01false" in text and find(properties, b"WAIT") == b"false"
         self._store.when_stored(
             appended.end,
-            lambda status: answer(answer_to(request, reply, status)),
+            lambda status: tell(answer_to(request, reply, status)),
             written_is_enough=no_wait,
         )
 
@@ -270,6 +275,11 @@ class SendHandler:
             header.topic, header.default_topic, header.default_topic_queue_nums, sys_flag
         )
 
+    def _once_known(self, answer: Answer) -> Callable[[Command], None]:
+        """Tells the sender to a new topic that it is stored when others can find the topic, too: who sends
+        and then starts a reader reads."""
+        return lambda reply: self._when_known(lambda: answer(reply))
+
     def _without_special(self, text: str, sys_flag: int, may_wait: bool) -> str:
         """Refuse what cannot be sent like this; drop what only a broker writes."""
         properties = parse(text.encode())
@@ -316,7 +326,12 @@ class SendHandler:
     # ------------------------------------------------------------------------------------------- batches
 
     def _send_batch(
-        self, request: Command, answer: Answer, header: SendMessage | SendMessageV2, queue_id: int
+        self,
+        request: Command,
+        answer: Answer,
+        tell: Callable[[Command], None],
+        header: SendMessage | SendMessageV2,
+        queue_id: int,
     ) -> None:
         if header.topic.startswith(names.RETRY_PREFIX):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"topic '{header.topic}' takes no batches")
@@ -344,7 +359,7 @@ class SendHandler:
         reply = self._reply(offset_ids, queue_id, batch.places[0][1], unique_id_of_batch)
 
         def accepted(status: StoreStatus) -> None:
-            answer(answer_to(request, reply, status))
+            tell(answer_to(request, reply, status))
 
         no_wait = find(of_batch, b"WAIT") == b"false"
         self._store.when_stored(batch.end, accepted, written_is_enough=no_wait)
