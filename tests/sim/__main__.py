@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tests.sim.mutations import MUTATIONS
 from tests.sim.simulation import Outcome, simulate
@@ -31,10 +31,12 @@ def main() -> int:
             [sys.executable, "-m", "tests.sim", *sys.argv[1:]],
             {**os.environ, "PYTHONHASHSEED": "0"},
         )
-    if options.mutations:
-        return _mutations(options.seeds)
     if options.seed is not None:
         return _one(options.seed, options.mutation)
+    if options.mutation is not None:
+        return _mutations([options.mutation], options.seeds)
+    if options.mutations:
+        return _mutations(MUTATIONS, options.seeds)
     return _many(range(options.first, options.first + options.seeds), options.workers)
 
 
@@ -44,7 +46,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="just this one, and tell what happened")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--mutation", choices=MUTATIONS, help="with --seed: with this fault of our own")
+    parser.add_argument(
+        "--mutation", choices=MUTATIONS, help="this fault of our own must be seen, by --seed or one of them"
+    )
     parser.add_argument("--mutations", action="store_true", help="with faults of our own, which must be seen")
     return parser.parse_args()
 
@@ -107,11 +111,12 @@ def _one(seed: int, mutation: str | None) -> int:
     return 0
 
 
-def _mutations(seeds: int) -> int:
+def _mutations(names: Iterable[str], seeds: int) -> int:
     """Each of them until it is caught; those that are not within so many seeds are reported."""
     missed = 0
     print(f"{'mutation':24} {'caught by':12} {'seed':>5} {'seconds':>8}  what it does")
-    for name, mutation in MUTATIONS.items():
+    for name in names:
+        mutation = MUTATIONS[name]
         began = time.perf_counter()
         caught = next((each for each in (simulate(seed, name) for seed in range(seeds)) if each.found), None)
         seconds = time.perf_counter() - began

@@ -30,14 +30,16 @@ FOUND_BEFORE = {
 """Seeds that failed once, and what was wrong then."""
 
 
-CAUGHT = {
-    "no_fdatasync": 3,
-    "ack_before_flush": 3,
-    "no_folder_sync": 2,
-    "rename_without_sync": 0,
-    "sync_again_after_error": 7,
-}
-"""Faults of our own, and a seed that shows each; `make sim MUTATIONS=1` tries all there are."""
+CAUGHT = (
+    "no_fdatasync",
+    "ack_before_flush",
+    "no_folder_sync",
+    "rename_without_sync",
+    "sync_again_after_error",
+)
+"""Faults of our own; `make sim MUTATIONS=1` tries all there are."""
+CAUGHT_WITHIN = 500
+"""Seeds: whatever changes the order of events changes which of them shows a fault, the rarest one in 50."""
 
 
 def simulation(*options: str, seconds: float = 600.0) -> subprocess.CompletedProcess[str]:
@@ -92,6 +94,6 @@ def test_what_was_found_once_stays_away(seed: int) -> None:
 
 @pytest.mark.parametrize("mutation", CAUGHT)
 def test_the_simulation_sees_what_is_wrong(mutation: str) -> None:
-    done = simulation("--seed", str(CAUGHT[mutation]), "--mutation", mutation)
-    assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]
-    assert "FAILED" in done.stdout
+    done = simulation("--mutation", mutation, "--seeds", str(CAUGHT_WITHIN))
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "NOT CAUGHT" not in done.stdout
