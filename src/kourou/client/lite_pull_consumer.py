@@ -10,6 +10,7 @@ one, or with `commit`. There is no retrying: what the program does not manage it
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from kourou.client.options import ConsumerOptions
 
 POLL_SECONDS = 5.0
+
+_log = logging.getLogger("kourou.client")
 
 
 class LitePullConsumer:
@@ -244,10 +247,10 @@ class Polling:
         self._polled: list[Task] = []
         self._arrival: asyncio.Event | None = None
         self._starting: asyncio.Task[None] | None = None
-        self._is_assigned = False
+        self._assigned: list[MessageQueue] = []
 
     def subscribe(self, topic: str, tags: str | None = None, sql: str | None = None) -> None:
-        if self._is_assigned:
+        if self._assigned:
             raise ConfigError("queues are assigned here; subscribe with another consumer")
         self.consuming.subscribe(topic, tags, sql, Listener(_polled))
 
@@ -258,7 +261,7 @@ class Polling:
             raise ConfigError("topics are subscribed here, or queues assigned already; use another consumer")
         if not chosen:
             raise ConfigError("no queue is given to be assigned")
-        self._is_assigned = True
+        self._assigned = chosen
         consuming.settings = msgspec.structs.replace(consuming.settings, assign=assign_fixed(chosen))
         for topic in sorted({queue.topic for queue in chosen}):
             consuming.subscribe(topic, None, None, Listener(_polled))
@@ -294,9 +297,20 @@ class Polling:
                 return
             starting = None
         if starting is None:
-            starting = self._starting = asyncio.ensure_future(consuming.start(self._network))
+            starting = self._starting = asyncio.ensure_future(self._start())
             starting.add_done_callback(_seen)
         await asyncio.shield(starting)
+
+    async def _start(self) -> None:
+        await self.consuming.start(self._network)
+        for queue in self._assigned:
+            if queue not in self.consuming.held:
+                _log.warning(
+                    "group %s has nothing to read from %s, which is assigned: there is no such queue, or its "
+                    "broker is away; it is read when it appears, and `queues` tells those there are",
+                    self.consuming.group,
+                    queue,
+                )
 
     async def _wait(self, seconds: float) -> None:
         self._arrival = asyncio.Event()

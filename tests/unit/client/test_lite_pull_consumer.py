@@ -206,6 +206,21 @@ def test_assigned_queues_are_read_whoever_else_there_is(world: ConsumingWorld, m
     assert sorted(poll(world, other) + poll(world, other)) == [b"0", b"1"]
 
 
+def test_an_assigned_queue_that_is_not_there_is_named_and_read_when_it_appears(
+    world: ConsumingWorld, make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    polling = make()
+    polling.assign([queue_of("orders", 0), queue_of("orders", 5)])
+    world.send("orders", b"0", queue_id=0)
+    assert poll(world, polling) == [b"0"]
+    assert caplog.text.count("has nothing to read from") == 1
+    assert str(queue_of("orders", 5)) in caplog.text
+    world.make_topic("orders", queues=6)
+    world.send("orders", b"5", queue_id=5)
+    world.pass_time(60)
+    assert poll(world, polling) == [b"5"]
+
+
 def test_seek_goes_elsewhere(world: ConsumingWorld, make: Any) -> None:
     polling = make()
     polling.subscribe("orders")
