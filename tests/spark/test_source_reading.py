@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import kourou
 from kourou.admin import Connection, brokers, topics
+from kourou.broker.handlers.bulk_pull import without_bodies as bulk_pull_without_bodies
 from kourou.errors import ConfigError, MQError, NotFound, Refused, Unreachable
 from kourou.local.published import make_topic
 from kourou.protocol.bodies import MessageQueue
@@ -279,12 +280,25 @@ def test_our_own_broker_gives_more_than_32_messages_at_once(
     assert len(asked) == 1
 
 
-def test_bodies_nobody_wants_are_not_sent(directly: Directly, new_topic: NewTopic, fill: Fill) -> None:
+def test_bodies_nobody_wants_are_not_sent(
+    directly: Directly, new_topic: NewTopic, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[tuple[int, int]] = []
+
+    def without_bodies(records: bytes) -> bytes:
+        sent = bulk_pull_without_bodies(records)
+        left.append((len(records), len(sent)))
+        return sent
+
+    monkeypatch.setattr("kourou.broker.handlers.bulk_pull.without_bodies", without_bodies)
     name = new_topic(1)
     fill(name, [b"%020000d" % number for number in range(300)])
     narrow = directly(name, pa.schema([("queueOffset", pa.int64()), ("msgId", pa.string())]))
     assert [row["queueOffset"] for row in narrow] == list(range(300))
     assert len({row["msgId"] for row in narrow}) == 300
+    had, sent = map(sum, zip(*left, strict=True))
+    assert had > 150 * 20_000  # most of it: how large messages are is seen with the first of them
+    assert sent < had / 50
 
 
 def test_a_topic_that_is_not_there_is_named(directly: Directly) -> None:
