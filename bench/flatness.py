@@ -22,7 +22,7 @@ from typing import Any
 
 from bench import generator
 from bench.folders import stored_folder
-from bench.process import cpu_seconds
+from bench.process import cpu_seconds, let_disk_rest
 from bench.servers import OUR_SETTINGS, OURS, Server, make_topic
 from tests.kourou_process import serving_broker
 
@@ -132,6 +132,7 @@ def _warm_up(side: Side) -> None:
 
 def _cost_us(side: Side, seconds: float) -> float:
     for _ in range(TRIES_MAX):
+        let_disk_rest()
         before = cpu_seconds(side.server.pid)
         run = _sent(side, seconds)
         if run.handled:

@@ -22,6 +22,7 @@ from statistics import median
 from typing import Any
 
 from bench import generator
+from bench.process import let_disk_rest
 from bench.servers import APACHE, APACHE_VERSION, OURS, Server, brokers, make_topic
 from tests.interop import apache
 
@@ -64,6 +65,7 @@ def measure(folder: Path, *, rounds: int = ROUNDS, tell: Callable[[str], None]) 
                     (PRODUCE, ("-t", SEND_TOPIC, "-w", "64", "-s", "1024")),
                     (CONSUME, ("-t", CONSUME_TOPIC, "-g", f"bench_{number}", "-p", "false")),
                 ):
+                    let_disk_rest()
                     rate = _reported(folder, system, programme, options)
                     if programme == CONSUME and rate * REPORT_SECONDS > BACKLOG:
                         raise generator.GeneratorFailed("the backlog ended before the Consumer's report")

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench import generator
-from bench.process import cpu_seconds
+from bench.process import cpu_seconds, let_disk_rest
 from bench.servers import APACHE, NEWER_VERSION, OURS, Server, apache_broker, brokers, make_topic
 
 QUEUES = 8
@@ -163,6 +163,7 @@ def _one(case: Case, system: Server, seconds: float, number: int) -> tuple[gener
 
 
 def _tried(case: Case, system: Server, seconds: float, number: int) -> tuple[generator.Run, float]:
+    let_disk_rest()
     before = cpu_seconds(system.pid)
     shape = (case.connections, case.depth, seconds)
     if case.kind == "send":

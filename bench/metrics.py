@@ -25,7 +25,7 @@ from time import perf_counter
 from typing import Any
 
 from bench import generator
-from bench.process import cpu_seconds
+from bench.process import cpu_seconds, let_disk_rest
 from bench.servers import Server, make_topic, our_broker
 
 TOPIC, QUEUES, BODY_BYTES = "BenchWatched", 8, 1024
@@ -84,6 +84,7 @@ def measure(folder: Path, *, rounds: int, seconds: float, tell: Callable[[str], 
 
 
 def _send(broker: Server, seconds: float) -> tuple[float, float]:
+    let_disk_rest()
     before = cpu_seconds(broker.pid)
     run = generator.send(broker.address, CONNECTIONS, DEPTH, seconds, TOPIC, QUEUES, BODY_BYTES)
     return run.rate, (cpu_seconds(broker.pid) - before) / max(run.handled, 1) * 1e6

@@ -22,6 +22,7 @@ from time import perf_counter, sleep
 from typing import Any
 
 from bench import generator
+from bench.process import let_disk_rest
 from bench.servers import APACHE_VERSION, PATIENT, SEGMENT_BYTES, Server, make_topic
 from kourou.errors import MQError
 from kourou.protocol.bodies import KVTable
@@ -96,6 +97,7 @@ def _measure_sends(
             tell(f"{pair.name}: round {number + 1}")
             with pair.slave() as slave:
                 _until_caught_up(pair.master.address, slave, FOLLOW_SECONDS_MAX)
+                let_disk_rest()
                 run = generator.send(
                     pair.master.address, CONNECTIONS, DEPTH, seconds, TOPIC, QUEUES, BODY_BYTES
                 )
@@ -110,6 +112,7 @@ def _catch_up(pair: Pair, mib: int) -> float:
         generator.fill_unconfirmed(pair.master.address, max(1000, left // 1300), TOPIC, QUEUES, BODY_BYTES)
     master_end = _log_end(pair.master.address)  # nobody sends any more
     grown = master_end - begin
+    let_disk_rest()
     with pair.slave() as slave:
         started = None
         deadline = perf_counter() + CATCH_UP_SECONDS_MAX
