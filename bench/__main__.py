@@ -9,6 +9,7 @@ import argparse
 import compileall
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -57,6 +58,7 @@ PARTS = (SPARK, REPLICATION, FLATNESS, FOOTPRINT, JAVA_CLIENTS)
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and leave no broker behind
     arguments = _arguments()
     if arguments.page:
         print("\n".join(f"written to {path}" for path in page.write(arguments.page)))
@@ -201,8 +203,8 @@ def _measure(
     with _place(folder, "startup") as place:
         results["startup"] = startup.as_json(startup.measure(place, quick=quick, tell=_tell))
     with _place(folder, "stored") as place:
+        results[FLATNESS] = _flatness(place, arguments)  # first: whoever was killed has an index to catch up
         results["restart"] = restart.as_json(restart.measure(place, quick=quick, tell=_tell))
-        results[FLATNESS] = _flatness(place, arguments)
         if with_apache:
             results[FOOTPRINT] = _footprint(place, arguments, with_apache)
     with _place(folder, "clients") as place:

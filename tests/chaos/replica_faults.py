@@ -249,10 +249,9 @@ class Pair:
             os.kill(serving.pid, signal.SIGCONT)
         elif kind == "sync error":
             self._stop(slave, Serving.kill)
-            environment = {failpoints.VARIABLE: f"before-any-fdatasync:{self._chance.randrange(5, 30)}:error"}
+            environment = {failpoints.VARIABLE: f"before-any-fdatasync:{self._chance.randrange(5, 15)}:error"}
             self._start(slave, is_master=False, environment=environment)
-            time.sleep(1.0)
-            self._stop(slave, Serving.kill)
+            self._ends_by_itself(slave)
             self._start(slave, is_master=False)
         elif kind.startswith("clock"):
             clock = self._clocks[self._master if "master" in kind else slave]
@@ -271,12 +270,15 @@ class Pair:
         self._stop(master, Serving.stop)  # so that it begins without a sync
         environment = {failpoints.VARIABLE: f"before-append-fdatasync:{self._chance.randrange(5, 8)}:error"}
         self._start(master, is_master=True, environment=environment)
-        serving = self._serving[master]
+        self._ends_by_itself(master)
+        self._start(master, is_master=True)
+
+    def _ends_by_itself(self, which: int) -> None:
+        serving = self._serving[which]
         assert serving is not None
         code = serving.wait()
         assert code == EXIT_OF_A_FAULTY_DISK, f"SEED={self._seed}: it ended with {code}: {serving.log[-800:]}"
-        self._stop(master, Serving.kill)
-        self._start(master, is_master=True)
+        self._stop(which, Serving.kill)
 
     def _full_disk(self, which: int) -> None:
         """Whoever runs on it is up all the time, and goes on by itself."""

@@ -21,6 +21,8 @@ from tests.chaos.power_cuts import quiet
 
 ENDINGS_A_PLACE = int(os.environ.get("ENDINGS", "4"))
 PROMISES_MIN = 20
+ENDINGS_AFTER_AN_ERROR = 3
+NEXT_APPEND = "before-append-pwrite"
 
 
 def test_a_day_comes_past_every_failpoint() -> None:
@@ -61,24 +63,40 @@ def test_what_was_promised_holds_wherever_it_ends(is_power_cut: bool) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 def test_an_error_at_any_place_of_the_disk_breaks_no_promise(number: int) -> None:
-    places = [f"before-{place}" for place in failpoints.AT_THE_DISK]
     faults: list[str] = []
     with quiet():
-        for place in places:
-            story = Story()
-
-            def fail(name: str) -> None:
-                raise OSError(number, os.strerror(number), name)
-
-            failpoints.arm(place, 2, fail)
-            try:
-                _tell_until_it_fails(story)
-                faults += judge(story.ending(place))
-            finally:
-                failpoints.disarm()
-                story.world.broker = None  # type: ignore[assignment]
-                story.close()
+        for place in [f"before-{place}" for place in failpoints.AT_THE_DISK]:
+            faults += _faults_after_an_error(place, number)
     assert faults == []
+
+
+def _faults_after_an_error(place: str, number: int) -> list[str]:
+    story = Story()
+    endings: list[Ending] = []
+
+    def fail(name: str) -> None:
+        if name.endswith("-fdatasync"):  # fails as a disk does: what it was to write counts as written
+            story.files.fail("sync", error=number)
+        else:
+            raise OSError(number, os.strerror(number), name)
+
+    def look(_: str) -> None:
+        """What is acknowledged after a failure had better be there when the power fails."""
+        if armed.reached >= 2 and len(endings) < ENDINGS_AFTER_AN_ERROR:
+            endings.append(story.ending(place, Chance(len(endings))))
+
+    armed = failpoints.arm(place, 2, fail)
+    if place != NEXT_APPEND:  # before its page is written once more, and with it what may be missing there
+        failpoints.arm(NEXT_APPEND, 1, look, is_repeated=True)
+    try:
+        _tell_until_it_fails(story)
+        assert armed.reached >= 2, f"{place}: nothing failed"
+        endings += [story.ending(place), story.ending(place, Chance(number))]
+    finally:
+        failpoints.disarm()
+        story.world.broker = None  # type: ignore[assignment]
+        story.close()
+    return [fault for ending in endings for fault in judge(ending)]
 
 
 def _tell_until_it_fails(story: Story) -> None:

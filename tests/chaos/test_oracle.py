@@ -108,6 +108,12 @@ def forget_a_delayed_one(case: Case) -> None:
     case.history.was_promised(send_one_more(case), "I10")
 
 
+def forget_one_that_was_accepted_at_the_second_try(case: Case) -> None:
+    sent = send_one_more(case)
+    case.history.is_unknown(sent, "connection lost")
+    case.history.was_promised(sent, "I10")
+
+
 def forget_a_committed_one(case: Case) -> None:
     case.history.was_promised(send_one_more(case), "I9")
 
@@ -135,6 +141,7 @@ def see_something_wrong(case: Case) -> None:
     ("harm", "invariant"),
     [
         (forget_a_delayed_one, "I10"),
+        (forget_one_that_was_accepted_at_the_second_try, "I10"),
         (forget_a_committed_one, "I9"),
         (show_what_was_rolled_back, "I9"),
         (deliver_a_delayed_one_twice, "I4"),

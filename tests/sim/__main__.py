@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from tests.sim.mutations import MUTATIONS
+from tests.sim.mutations import MUTATIONS, SEEN_ELSEWHERE
 from tests.sim.simulation import Outcome, simulate
 from tests.sim.world import World
 
@@ -120,8 +120,13 @@ def _mutations(names: Iterable[str], seeds: int) -> int:
         began = time.perf_counter()
         caught = next((each for each in (simulate(seed, name) for seed in range(seeds)) if each.found), None)
         seconds = time.perf_counter() - began
-        missed += caught is None
-        by = "NOT CAUGHT" if caught is None else caught.found[0].partition(":")[0][:12]
+        if caught is not None:
+            by = caught.found[0].partition(":")[0][:12]
+        elif name in SEEN_ELSEWHERE:
+            by = "elsewhere"
+        else:
+            by = "NOT CAUGHT"
+            missed += 1
         print(
             f"{name:24} {by:12} {caught.seed if caught else '-':>5} {seconds:8.1f}  {mutation.__doc__}",
             flush=True,

@@ -196,7 +196,7 @@ class Sender(Actor):
                 if state is TransactionState.COMMIT:
                     self._promise(transaction.sent, sent, "I9")
                     if self.world.may_have_lost(transaction.sent.broker_name, began):
-                        self.history.unknown[sent.id] += 1
+                        self.history.excused.add(sent.id)
                 else:
                     self.history.was_rolled_back(sent)
                     transaction.rollback()

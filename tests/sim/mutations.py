@@ -153,6 +153,9 @@ MUTATIONS: dict[str, Callable[[], Any]] = {
     )
 }
 
+SEEN_ELSEWHERE = frozenset({"dispatch_before_flush", "no_crc_on_recovery", "commit_what_was_read"})
+"""The simulation need not see these: other tests do (docs/durability.md tells which, and why)."""
+
 
 @contextlib.contextmanager
 def mutated(name: str | None) -> Iterator[None]:

@@ -387,7 +387,7 @@ class World:
         missing = [
             f"{invariant}: {identity} was accepted and is not there"
             for identity, invariant in self.history.promised.items()
-            if identity not in there and not self.history.unknown[identity]
+            if identity not in there and identity not in self.history.excused
         ]
         return missing + self._unhandled(stored)
 

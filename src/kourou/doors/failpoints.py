@@ -133,7 +133,7 @@ def arm(name: str, nth: int, action: Action, *, is_repeated: bool = False) -> Ar
     """Have `action` called the nth time the place is reached. Raises ConfigError without such a place."""
     if name not in POINTS:
         raise ConfigError(
-            f"{VARIABLE}: no place is called {name!r}; `python -m tests.chaos.failpoints` lists them"
+            f"{VARIABLE}: no place is called {name!r}; `python -m kourou.doors.failpoints` lists them"
         )
     armed = ARMED[name] = Armed(nth, is_repeated, action)
     return armed

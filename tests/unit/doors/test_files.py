@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -259,6 +260,47 @@ def test_many_files_and_folders_are_synced_and_what_is_gone_is_passed_over(disk:
     files.sync_all([])
     if isinstance(files, SimulatedFiles):
         assert (files.counts["sync"], files.counts["sync_folder"]) == (40, 40)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The inodes that the kernel is asked to bring to the disk, in order. The simulated disk notices where we
+    forget to ask for it; whether the real one asks the kernel, only this."""
+    asked: list[int] = []
+    for name in ("fsync", "fdatasync"):
+        if (real := getattr(os, name, None)) is None:
+            continue  # macOS has no fdatasync
+
+        def sync(descriptor: int, real: Callable[[int], None] = real) -> None:
+            asked.append(os.fstat(descriptor).st_ino)
+            real(descriptor)
+
+        monkeypatch.setattr(os, name, sync)
+    return asked
+
+
+def test_the_kernel_is_asked_for_each_sync(tmp_path: Path, synced: list[int]) -> None:
+    files, folder = RealFiles(), str(tmp_path)
+    file = files.open(f"{folder}/log", create=True)
+    file.pwrite(b"hello", 0)
+    file.sync()
+    assert synced == [os.stat(f"{folder}/log").st_ino]
+    synced.clear()
+    files.sync_folder(folder)
+    assert synced == [os.stat(folder).st_ino]
+    synced.clear()
+    files.sync_all([f"{folder}/log", folder])
+    assert sorted(synced) == sorted([os.stat(f"{folder}/log").st_ino, os.stat(folder).st_ino])
+    file.close()
+
+
+def test_an_atomic_write_syncs_the_content_and_then_the_folder(tmp_path: Path, synced: list[int]) -> None:
+    files = RealFiles()
+    for content in (b"first", b"second"):
+        synced.clear()
+        files.write_atomically(f"{tmp_path}/topics.json", content)
+        assert synced[0] == os.stat(f"{tmp_path}/topics.json").st_ino  # it has the name only after that
+        assert synced[-1] == os.stat(tmp_path).st_ino
 
 
 def test_many_syncs_are_under_way_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
