@@ -129,6 +129,7 @@ def cast(name_server: str, address: str, broker: str, folder: Path) -> Iterator[
         ]
         _wait_for(lambda: len(handled) >= MESSAGES)
         consumer_id = _settled(name_server)
+        _wait_for(lambda: _is_traced(producer, sent[3].message_id))
         yield {
             "names": name_server,
             "address": address,
@@ -144,7 +145,7 @@ def cast(name_server: str, address: str, broker: str, folder: Path) -> Iterator[
 
 
 def _settled(name_server: str) -> str:
-    """The member's id, once its place is committed and its trace is told."""
+    """The member's id, once its place is committed."""
     from kourou.admin import Connection, groups
 
     with Connection(name_server) as connection:
@@ -155,6 +156,13 @@ def _settled(name_server: str) -> str:
 
         _wait_for(is_committed)
         return groups.members(connection, GROUP).members[0].client_id
+
+
+def _is_traced(producer: kourou.Producer, message_id: str) -> bool:
+    try:
+        return bool(producer.query("RMQ_SYS_TRACE_TOPIC", message_id))
+    except kourou.MQError:
+        return False
 
 
 def _wait_for(happened) -> None:  # type: ignore[no-untyped-def]
