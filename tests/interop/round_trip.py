@@ -56,7 +56,8 @@ def java_consume(
 
 def check_each_once(received: list[dict[str, Any]], bodies: list[str]) -> None:
     """Every body came exactly once, each with its own key, tag and property."""
-    assert Counter(line["body"] for line in received) == Counter(bodies)
+    came, expected = Counter(line["body"] for line in received), Counter(bodies)
+    assert came == expected, f"missing: {expected - came}; too much: {came - expected}; all: {received}"
     for line in received:
         prefix, n = line["body"].rsplit("-", 1)
         assert line["keys"] == f"{prefix}-key-{n}"

@@ -24,7 +24,7 @@ import (
 
 const (
 	atATime    = 12
-	secondsMax = 60 * time.Second
+	secondsMax = 150 * time.Second
 )
 
 // A scenario tries something in a world, and puts down what was seen.
