@@ -29,7 +29,7 @@ app = kourou.App(group="kitchen", start="earliest")
 
 @app.on("meals")
 def cook(order: Order) -> None:
-    print("cooking", order.number, flush=True)
+    print(f"cooking {order.number}", flush=True)
 """
 
 
