@@ -36,9 +36,10 @@ settings.load_profile("kourou")
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """Without what brokers say that other tests have left running in this process, in their own threads."""
-    here = threading.get_ident()
-    others = {thread.ident for thread in threading.enumerate()} - {here}
-    caplog.handler.addFilter(lambda record: record.thread not in others)
+    others = set(threading.enumerate()) - {
+        threading.current_thread()
+    }  # not by number: a new one may get an old one's
+    caplog.handler.addFilter(lambda record: threading.current_thread() not in others)
     return caplog
 
 

@@ -208,16 +208,20 @@ def test_a_sync_pair_is_one_also_after_its_slave_was_promoted(tmp_path: Path) ->
         def roles() -> set[str]:
             return {each.role for each in switching.states(connection, "broker-a")}
 
-        world.run("broker", "promote", "broker-a", "--yes")
-        assert roles() == {"SYNC_MASTER", "SLAVE"}
+        world.run("topic", "create", "orders", "--cluster", "DefaultCluster")
         with library.Producer("shop", machine.name_servers) as producer:
             queue = library.MessageQueue(topic="orders", broker_name="broker-a", queue_id=0)
-            world.run("topic", "create", "orders", "--cluster", "DefaultCluster")
 
             def is_on_both() -> bool:
-                sent = producer.send(library.Message("orders", b"x"), queue=queue)
+                try:
+                    sent = producer.send(library.Message("orders", b"x"), queue=queue)
+                except library.MQError:  # it has not heard yet who leads
+                    return False
                 return sent.status is library.SendStatus.SEND_OK
 
+            await_that(is_on_both, "the slave does not follow")
+            world.run("broker", "promote", "broker-a", "--yes")
+            assert roles() == {"SYNC_MASTER", "SLAVE"}
             await_that(is_on_both, "the old master does not follow")
         world.run("broker", "promote", "broker-a", "--yes", "--role", "ASYNC_MASTER")
         assert roles() == {"ASYNC_MASTER", "SLAVE"}
