@@ -857,6 +857,7 @@ class Broker:
             replica_set=f"{config.cluster_name}/{config.broker_name}",
             secret=config.ha_secret,
             flushes_at_once=config.flush_disk_type == "SYNC_FLUSH",
+            is_damaged=lambda: bool(self.store.damage or self.store.rot.lost),
             roles=Roles(
                 replicating.become_master,
                 replicating.become_slave,

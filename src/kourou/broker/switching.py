@@ -100,6 +100,7 @@ class Switching:
         replica_set: str,
         secret: str,
         flushes_at_once: bool,
+        is_damaged: Callable[[], bool],
         roles: Roles,
         primary: Primary,
         replica: Replica,
@@ -114,6 +115,7 @@ class Switching:
         self._replica_set = replica_set
         self._secret = secret
         self._flushes_at_once = flushes_at_once
+        self._is_damaged = is_damaged
         self._roles = roles
         self._primary = primary
         self._replica = replica
@@ -160,6 +162,8 @@ class Switching:
                 "the machine was started anew while this broker ran with ASYNC_FLUSH: it does not lead "
                 "before it has caught up with a master"
             )
+        if self._is_damaged():
+            logger.warning("this broker's log is damaged: it leads only when no other member does")
         lease = settings.election_lease_ms / 1000
         self._election = Election(
             me,
@@ -171,6 +175,7 @@ class Switching:
             now=self._clock.monotonic(),
             timing=Timing(lease, lease / HEARTBEATS_A_LEASE, answer=lease, jitter=lease / 4),
             doubtful=is_doubtful,
+            is_damaged=self._is_damaged,
             ha_address=ha_address,
         )
         self._save(Ballot(kept.promised, kept.record))

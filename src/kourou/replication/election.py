@@ -64,6 +64,9 @@ class Timing(NamedTuple):
 
 TIMING: Final = Timing()
 
+PATIENCE_LEASES: Final = 3
+"""So long a damaged replica lets the others try before it does: one that is whole needs less than two."""
+
 
 class Save(NamedTuple):
     """Put this on disk before anything that comes after it in the list is done."""
@@ -116,10 +119,12 @@ class Election:
         now: float,
         timing: Timing = TIMING,
         doubtful: bool = False,
+        is_damaged: Callable[[], bool] = lambda: False,
         ha_address: str = "",
     ) -> None:
         """`doubtful`: after a power cut, or with a log restored from elsewhere, what this replica once
-        acknowledged may be gone; it leads only when a master has called it in sync again."""
+        acknowledged may be gone; it leads only when a master has called it in sync again. `is_damaged`: it
+        has everything, but not all of it can be read; others go before it."""
         assert me in members
         assert not members & witnesses
         self.me = me
@@ -134,6 +139,7 @@ class Election:
         self._voter = Voter(ballot, timing.lease, now)
         self._saved = ballot
         self._doubtful = doubtful
+        self._is_damaged = is_damaged
         self._was_out = False
         self._forced = False
         self._highest_seen = ballot.promised
@@ -199,9 +205,14 @@ class Election:
             self._send_round(now, actions)
         if self.role in (Role.TRIAL, Role.ASKING, Role.TAKING) and now >= self._deadline:
             self._give_up(now)
-        if self.role is Role.FOLLOWER and now >= max(self._voter.lease_until, self._try_at):
+        if self.role is Role.FOLLOWER and now >= max(self._voter.lease_until, self._try_at) + self._patience:
             self._try(now, actions)
         return self._with_save(actions)
+
+    @property
+    def _patience(self) -> float:
+        """How long we let others try first."""
+        return PATIENCE_LEASES * self.timing.lease if self._is_damaged() else 0.0
 
     def received(self, now: float, sender: str, message: Message) -> list[Action]:
         """A message has come; whoever is no voter of this set is not listened to."""

@@ -38,7 +38,9 @@ PATH = "config/election.json"
 class World:
     """One member, whose roles, replicas and connections are noted instead of had."""
 
-    def __init__(self, files: Files | None = None, flushes_at_once: bool = True) -> None:
+    def __init__(
+        self, files: Files | None = None, flushes_at_once: bool = True, is_damaged: bool = False
+    ) -> None:
         self.files = files or MemoryFiles()
         self.files.make_folders("config")
         self.clock = SimulatedClock()
@@ -55,6 +57,7 @@ class World:
             replica_set=SET,
             secret=SECRET,
             flushes_at_once=flushes_at_once,
+            is_damaged=lambda: is_damaged,
             roles=Roles(
                 lambda term: become("master", term),
                 lambda term, master, address: become("slave", term, master, address),
@@ -149,6 +152,16 @@ def test_a_member_that_cannot_write_down_its_promise_takes_no_further_part() -> 
         assert world.switching.why_not() is not None
 
     assert ("idle", 3) in played(story).became
+
+
+def test_a_broker_with_a_damaged_log_says_that_it_gives_way(caplog: pytest.LogCaptureFixture) -> None:
+    def nothing(world: World) -> None:
+        pass
+
+    played(nothing)
+    assert "damaged" not in caplog.text
+    played(nothing, is_damaged=True)
+    assert "log is damaged: it leads only when no other member does" in caplog.text
 
 
 def test_after_a_power_cut_with_asynchronous_flush_the_log_is_doubted() -> None:

@@ -39,6 +39,7 @@ def member(
     end: int = 0,
     now: float = 0.0,
     doubtful: bool = False,
+    damaged: bool = False,
     members: frozenset[str] = MEMBERS,
     witnesses: frozenset[str] = frozenset(),
 ) -> Election:
@@ -51,6 +52,7 @@ def member(
         chance=Chance(1),
         now=now,
         doubtful=doubtful,
+        is_damaged=lambda: damaged,
     )
 
 
@@ -282,6 +284,21 @@ def test_who_lost_bytes_with_the_power_leads_only_when_called_in_sync_again() ->
     talk.deaf = {"a"}
     talk.run(now + 2.0, 4.0)
     assert talk.leads[-1][0] in {"b", "c"}
+
+
+@pytest.mark.parametrize("damaged", ["b", "c"])
+def test_whoever_has_a_damaged_log_lets_the_others_lead(damaged: str) -> None:
+    known = Ballot(1, record(1))
+    talk = Talk(*(member(name, known, damaged=name == damaged) for name in "bc"))
+    talk.run(LEASE, 6.0)
+    assert {who for who, _ in talk.leads} == {"b", "c"} - {damaged}
+
+
+def test_whoever_has_a_damaged_log_leads_when_nobody_else_does() -> None:
+    known = Ballot(1, record(1))
+    talk = Talk(member("b", known, damaged=True), member("c", known, damaged=True))
+    talk.run(LEASE, 8.0)
+    assert talk.leads
 
 
 def test_strangers_are_not_listened_to() -> None:
