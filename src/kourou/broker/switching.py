@@ -272,6 +272,9 @@ class Switching:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"{heir} is no member of this replica set; those are {members}"
             )
+        deadline = self._clock.monotonic() + HAND_OVER_SECONDS_MAX
+        while heir not in election.required and self._clock.monotonic() < deadline:
+            await self._moment()  # it may just have started; we go on meanwhile
         if heir not in election.required:
             lag = self._primary.end - self._primary.acked.get(heir, 0)
             what = f"{lag} bytes behind" if heir in self._primary.acked else "not connected"

@@ -139,13 +139,15 @@ class SwitchHandler:
         primary = self._replicating.primary
         if not self._role.is_master:
             raise Refused(ResponseCode.SYSTEM_ERROR, "this broker does not lead: it cannot hand over")
-        if heir not in primary.acked:
-            known = ", ".join(sorted(primary.acked)) or "nobody"
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"{printable(heir)} does not follow this master; {known} does"
-            )
-        self._store.refuse_appends(f"this master hands over to {heir}: look up the route again")
         deadline = self._clock.monotonic() + HAND_OVER_SECONDS_MAX
+        while heir not in primary.acked:  # it may just have started; we go on meanwhile
+            if self._clock.monotonic() > deadline:
+                known = ", ".join(sorted(primary.acked)) or "nobody"
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR, f"{printable(heir)} does not follow this master; {known} does"
+                )
+            await self._moment()
+        self._store.refuse_appends(f"this master hands over to {heir}: look up the route again")
         while primary.acked.get(heir, -1) < primary.end or heir in primary.lacking:
             if self._clock.monotonic() > deadline or heir not in primary.acked:
                 self._store.refuse_appends(None)
