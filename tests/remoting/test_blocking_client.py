@@ -16,7 +16,7 @@ from kourou.protocol.command import Command, request
 from kourou.remoting.blocking import BlockingClient
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.server import Answer
-from tests.remoting.real_world import BIG, BIG_BYTES, ECHO, KEEP, serving
+from tests.remoting.real_world import BIG, BIG_BYTES, ECHO, KEEP, replies, serving
 
 
 def test_the_blocking_client_imports_no_asyncio() -> None:
@@ -279,6 +279,25 @@ def test_a_server_that_does_not_take_the_request_times_out() -> None:
             address = f"127.0.0.1:{listening.getsockname()[1]}"
             with pytest.raises(TimedOut, match="did not take the request in time"):
                 client.call(address, Command(ECHO, body=bytes(15 << 20)), 0.3)
+
+
+def test_who_waits_behind_a_large_request_gives_up_in_time_and_is_not_sent() -> None:
+    with socket.socket() as listening, ThreadPoolExecutor(4) as threads, BlockingClient() as client:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        large = threads.submit(client.call, address, Command(ECHO, body=bytes(15 << 20)), 30.0)
+        accepted, _ = listening.accept()
+        with accepted:
+            accepted.recv(1, socket.MSG_PEEK)
+            patient = threads.submit(client.call, address, Command(ECHO, body=b"patient"), 30.0)
+            with pytest.raises(TimedOut, match="did not take the request in time"):
+                client.call(address, Command(ECHO, body=b"gives up"), 0.2)
+            requests = replies(accepted, 2)
+            for each in requests:
+                accepted.sendall(each.reply().encode())
+            assert large.result(10).code == patient.result(10).code == 0
+        assert [each.body[:10] for each in requests] == [bytes(10), b"patient"]
 
 
 def test_garbage_from_a_server_is_a_lost_connection() -> None:

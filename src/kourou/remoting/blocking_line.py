@@ -2,10 +2,11 @@
 
 Whoever waits for a reply and finds nobody reading becomes the reader: it hands replies to those they
 belong to, and passes the office on to one of those that wait when it has its own. The others sleep, each at
-a bell of its own: one bell for all would wake every thread for every reply. What the server asks of us is
-handled by whoever read it, after it has left the office: a handler may call, too.
+a bell of its own: one bell for all would wake every thread for every reply. Sending is shared in the same
+way: whoever finds somebody else sending leaves its frame there, and goes on to wait for the reply. What the
+server asks of us is handled by whoever read it, after it has left the office: a handler may call, too.
 
-    caller --send--> socket <--read-- the one reader --reply--> caller, other callers
+    caller --outgoing--> the one sender --> socket --> the one reader --reply--> caller, other callers
                                                      --request--> handler --answer--> socket
 """
 
@@ -24,7 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kourou.doors.clock import Clock
-from kourou.errors import ConnectionLost, ProtocolError, TimedOut, Unreachable
+from kourou.errors import ConnectionLost, MQError, ProtocolError, TimedOut, Unreachable
 from kourou.protocol.codes import request_name
 from kourou.protocol.command import FLAG_ONE_WAY, FLAG_REPLY, Command, decode
 from kourou.protocol.frame import FrameReader
@@ -45,6 +46,9 @@ READ_BYTES_AFTER_LARGE = 16 * 1024
 
 HEARD_BYTES_MAX = 1024 * 1024
 """Whoever reads does so for a while, and then sees to what was read, however fast more comes."""
+
+SHARED_BYTES_MAX = 64 * 1024
+"""Longer frames are sent by whose they are: nobody else is to wait until the peer has taken them."""
 
 Dial = Callable[[str, int, float], socket.socket]
 WouldBlock = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -83,6 +87,7 @@ class BlockingLine:
         self._state = threading.Condition()
         self._io = threading.Lock()
         self._socket: socket.socket | None = None
+        self._outgoing: list[tuple[float, bytes]] = []  # for this socket, by whoever sends: until when, what
         self._reader = FrameReader()
         self._pending = Pending()
         self._requests: deque[Command] = deque()
@@ -100,19 +105,25 @@ class BlockingLine:
     def call(self, command: Command, deadline: float, timeout: float) -> Command:
         waiting = _Waiting(self._asleep)
         self._connect(deadline)
-        with self._sending:
-            with self._state:
-                reads = self._reads
-                opaque = command.opaque = self._pending.number()
-                frame = command.encode()
-                self._pending.add(opaque, deadline, waiting.settle)
-            try:
-                self._send(frame, deadline)
-            except BaseException:
-                self._forget(opaque)
-                raise
+        with self._state:
+            if self._socket is None:
+                raise self._gone()
+            reads = self._reads
+            opaque = command.opaque = self._pending.number()
+            frame = command.encode()
+            self._pending.add(opaque, deadline, waiting.settle)
+            is_shared = len(frame) <= SHARED_BYTES_MAX
+            if is_shared:
+                self._outgoing.append((deadline, frame))
+        try:
+            self._send_outgoing() if is_shared else self._send_alone(frame, deadline)
+        except BaseException:
+            self._forget(opaque)
+            raise
         if not self._wait(waiting, deadline):
             self._forget(opaque)
+            if self._take_back(frame):  # another's frame is still on its way: no reason to hang up
+                raise TimedOut(f"{self.peer} did not take the request in time")
             if self._reads == reads:
                 self._lose(self._socket, ConnectionLost(f"no sign of life from {self.peer}"))
             name = request_name(command.code)
@@ -127,20 +138,19 @@ class BlockingLine:
             if self._socket is None and self._backoff.not_before > self._clock.monotonic():
                 raise self._failure  # who does not wait for a reply does not wait for this, either
         self._connect(deadline)
-        with self._sending:
+        with self._state:
+            opaque = command.opaque = self._pending.number()
+            frame = command.encode()
+            name = request_name(command.code)
+            self._launched[opaque] = _Launched(deadline, name, self._reads, then, in_place)
+            self._pending.add(opaque, deadline, partial(self._settle_launched, opaque))
+        try:
+            self._send_alone(frame, deadline)
+        except BaseException:
             with self._state:
-                opaque = command.opaque = self._pending.number()
-                frame = command.encode()
-                name = request_name(command.code)
-                self._launched[opaque] = _Launched(deadline, name, self._reads, then, in_place)
-                self._pending.add(opaque, deadline, partial(self._settle_launched, opaque))
-            try:
-                self._send(frame, deadline)
-            except BaseException:
-                with self._state:
-                    self._launched.pop(opaque, None)
-                    self._pending.forget(opaque)
-                raise
+                self._launched.pop(opaque, None)
+                self._pending.forget(opaque)
+            raise
 
     def _settle_launched(self, opaque: int, result: Command | Exception) -> None:
         """Called with `_state` held, so the telling is left to `_tell_settled`."""
@@ -185,10 +195,9 @@ class BlockingLine:
 
     def send_one_way(self, command: Command, deadline: float) -> None:
         self._connect(deadline)
-        with self._sending:
-            with self._state:
-                frame = one_way(command, self._pending.number())
-            self._send(frame, deadline)
+        with self._state:
+            frame = one_way(command, self._pending.number())
+        self._send_alone(frame, deadline)
 
     def close(self) -> None:
         with self._state:
@@ -311,6 +320,7 @@ class BlockingLine:
             if lost is None or lost is not self._socket:
                 return
             self._socket = None
+            self._outgoing.clear()
             self._pending.fail_all(error)
         with self._io:
             with contextlib.suppress(OSError):
@@ -319,13 +329,47 @@ class BlockingLine:
 
     # ----------------------------------------------------------------------------------- bytes out
 
-    def _send(self, frame: bytes, deadline: float) -> None:
-        """Send all of `frame`. Called by the holder of `_sending`."""
-        unsent = memoryview(frame)
+    def _send_outgoing(self) -> None:
+        """Send what waits to be sent, of whichever thread, unless somebody is at it, who looks again when
+        that is done. When the connection breaks, those who wait for replies are told."""
+        while self._outgoing and self._sending.acquire(blocking=False):
+            sending = None
+            try:
+                with self._state:
+                    sending, waiting = self._socket, self._outgoing
+                    self._outgoing = []
+                if waiting:
+                    self._send(sending, b"".join([frame for _, frame in waiting]), min(waiting)[0])
+            except MQError:
+                pass
+            except BaseException:  # interrupted: what others left here may have gone in part
+                self._lose(sending, self._gone())
+                raise
+            finally:
+                self._sending.release()
+
+    def _take_back(self, frame: bytes) -> bool:
+        """Whether it waited to be sent until now."""
+        with self._state:
+            left = [each for each in self._outgoing if each[1] is not frame]
+            is_there = len(left) < len(self._outgoing)
+            self._outgoing[:] = left
+        return is_there
+
+    def _send_alone(self, frame: bytes, deadline: float) -> None:
+        """Send `frame`, and know that it went."""
+        try:
+            with self._sending:
+                self._send(self._socket, frame, deadline)
+        finally:
+            self._send_outgoing()
+
+    def _send(self, sending: socket.socket | None, frames: bytes, deadline: float) -> None:
+        """Send all of `frames`. Called by the holder of `_sending`."""
+        unsent = memoryview(frames)
         while unsent:
-            sending = self._socket
-            if sending is None:
-                raise ConnectionLost(f"the connection to {self.peer} is gone")
+            if sending is None or sending is not self._socket:
+                raise self._gone()
             try:
                 with self._io:
                     unsent = unsent[sending.send(unsent) :]
@@ -338,6 +382,9 @@ class BlockingLine:
                 lost = ConnectionLost(f"the connection to {self.peer} broke: {in_words(error)}")
                 self._lose(sending, lost)
                 raise lost from None
+
+    def _gone(self) -> ConnectionLost:
+        return ConnectionLost(f"the connection to {self.peer} is gone")
 
     # ------------------------------------------------------------------------------------ bytes in
 
@@ -447,8 +494,8 @@ class BlockingLine:
         """Nothing is counted here."""
 
     def send_frame(self, frame: bytes) -> None:
-        with self._sending, contextlib.suppress(Unreachable):  # who asked is gone: so is the answer
-            self._send(frame, self._clock.monotonic() + self._connect_timeout)
+        with contextlib.suppress(Unreachable):  # who asked is gone: so is the answer
+            self._send_alone(frame, self._clock.monotonic() + self._connect_timeout)
 
 
 class _Waiting:
