@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import select
 import socket
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from kourou.remoting.blocking import BlockingClient
 from kourou.remoting.config import ServerConfig
 from kourou.remoting.server import Answer
 from tests.remoting.real_world import BIG, BIG_BYTES, ECHO, KEEP, replies, serving
+
+POLL = select.poll
 
 
 def test_the_blocking_client_imports_no_asyncio() -> None:
@@ -134,6 +137,31 @@ def test_losing_the_connection_fails_all_who_wait() -> None:
         for call in calls:
             assert isinstance(call.exception(5), ConnectionLost)
         assert client.call(running.address, Command(ECHO, body=b"x")).body == b"x"
+
+
+def test_threads_get_their_replies_or_are_told_while_connections_break_again_and_again() -> None:
+    sizes = (10, 1000, 60_000, 70_000, 1 << 20)
+    ends_at = time.monotonic() + 2
+    with serving() as running, BlockingClient() as client, ThreadPoolExecutor(16) as threads:
+
+        def keep_calling(number: int) -> tuple[int, int]:
+            answered = lost = 0
+            while time.monotonic() < ends_at:
+                body = bytes([number]) * sizes[(answered + lost + number) % len(sizes)]
+                try:
+                    assert client.call(running.address, Command(ECHO, body=body), 20.0).body == body
+                    answered += 1
+                except ConnectionLost:
+                    lost += 1
+            return answered, lost
+
+        calling = [threads.submit(keep_calling, number) for number in range(16)]
+        while time.monotonic() < ends_at:
+            time.sleep(0.03)
+            running.on_loop(lambda: [each.abort("test") for each in list(running.server.connections)])
+        done = [each.result(30) for each in calling]
+    assert sum(answered for answered, _ in done) > 16
+    assert sum(lost for _, lost in done) > 16
 
 
 def test_closing_ends_every_wait() -> None:
@@ -298,6 +326,46 @@ def test_who_waits_behind_a_large_request_gives_up_in_time_and_is_not_sent() -> 
                 accepted.sendall(each.reply().encode())
             assert large.result(10).code == patient.result(10).code == 0
         assert [each.body[:10] for each in requests] == [bytes(10), b"patient"]
+
+
+def test_who_begins_to_wait_while_the_connection_is_lost_waits_for_no_other_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    strangers: list[socket.socket] = []
+    waits = 0
+
+    class Poll:
+        """Between a thread's last look at its socket and its wait, another thread loses that socket, and
+        files are opened."""
+
+        def __init__(self) -> None:
+            self._poll = POLL()
+
+        def register(self, what: Any, event: int) -> None:
+            self._poll.register(what, event)
+
+        def poll(self, milliseconds: float) -> Any:
+            nonlocal waits
+            waits += milliseconds > 0
+            if waits == 1 and not strangers:
+                [line] = client._lines.values()
+                other = threading.Thread(target=line._lose, args=(line._socket, ConnectionLost("test")))
+                other.start()
+                other.join()
+                strangers.extend(socket.socketpair())
+            return self._poll.poll(milliseconds)
+
+    with serving() as running, BlockingClient() as client:
+        client.call(running.address, Command(ECHO))
+        monkeypatch.setattr(select, "poll", Poll)
+        begin = time.monotonic()
+        with pytest.raises(ConnectionLost):
+            client.call(running.address, Command(KEEP), 30.0)
+        assert time.monotonic() - begin < 15
+        assert strangers
+        assert client.call(running.address, Command(ECHO, body=b"on")).body == b"on"
+    for stranger in strangers:
+        stranger.close()
 
 
 def test_garbage_from_a_server_is_a_lost_connection() -> None:

@@ -87,6 +87,8 @@ class BlockingLine:
         self._state = threading.Condition()
         self._io = threading.Lock()
         self._socket: socket.socket | None = None
+        self._watching = 0  # how many threads wait for a socket's bytes, or room
+        self._lost: list[socket.socket] = []  # to be closed by the last of them
         self._outgoing: list[tuple[float, bytes]] = []  # for this socket, by whoever sends: until when, what
         self._reader = FrameReader()
         self._pending = Pending()
@@ -322,10 +324,33 @@ class BlockingLine:
             self._socket = None
             self._outgoing.clear()
             self._pending.fail_all(error)
-        with self._io:
-            with contextlib.suppress(OSError):
-                lost.shutdown(socket.SHUT_RDWR)  # wakes the reader, which `close` alone would not
-            lost.close()
+            self._lost.append(lost)
+            with self._io, contextlib.suppress(OSError):
+                lost.shutdown(socket.SHUT_RDWR)  # wakes those who watch it, which `close` would not
+            self._close_lost()
+
+    def _close_lost(self) -> None:
+        """Unless somebody watches: the number of a socket that is closed is given to the next file that is
+        opened, and its watcher would wait for that one. Called with `_state` held."""
+        if self._lost and not self._watching:
+            with self._io:
+                while self._lost:
+                    self._lost.pop().close()
+
+    def _ready(self, what: socket.socket, event: int, seconds: float) -> bool:
+        """Wait until `what` can be read or written, or is lost. (`select.select` ends at file 1023.)"""
+        with self._state:
+            if what is not self._socket:
+                return True
+            self._watching += 1
+        try:
+            poller = select.poll()
+            poller.register(what, event)
+            return bool(poller.poll(seconds * 1000))
+        finally:
+            with self._state:
+                self._watching -= 1
+                self._close_lost()
 
     # ----------------------------------------------------------------------------------- bytes out
 
@@ -374,7 +399,8 @@ class BlockingLine:
                 with self._io:
                     unsent = unsent[sending.send(unsent) :]
             except WouldBlock:
-                if not _ready(sending, select.POLLOUT, self._left(deadline)) and not self._left(deadline):
+                left = self._left(deadline)
+                if not self._ready(sending, select.POLLOUT, left) and not self._left(deadline):
                     # Half a frame is out: nothing can follow it on this connection.
                     self._lose(sending, ConnectionLost(f"{self.peer} does not take what is sent"))
                     raise TimedOut(f"{self.peer} did not take the request in time") from None
@@ -394,7 +420,7 @@ class BlockingLine:
             reading, left = self._socket, self._left(deadline)
             if reading is None or not left:
                 return
-            if _ready(reading, select.POLLIN, left):
+            if self._ready(reading, select.POLLIN, left):
                 self._read()
 
     def read_what_is_there(self) -> None:
@@ -405,7 +431,7 @@ class BlockingLine:
             self._is_being_read = True
             reading = self._socket
         try:
-            if _ready(reading, select.POLLIN, 0):
+            if self._ready(reading, select.POLLIN, 0):
                 self._read(to_the_end=True)  # after the last word of a server there may be its farewell
         finally:
             self._leave_office()
@@ -413,12 +439,13 @@ class BlockingLine:
     def _read(self, *, to_the_end: bool = False) -> None:
         """Take in all that has arrived, and with `to_the_end` notice that nothing will follow. Called by the
         one reader."""
-        reading = self._socket
+        with self._state:
+            reading, reader = self._socket, self._reader  # as long as we read here another may make new ones
         bytes_max = READ_BYTES_MAX
         taken = 0
         while reading is not None and taken < HEARD_BYTES_MAX:
             try:
-                room = self._reader.room()
+                room = reader.room()
                 with self._io:
                     data = reading.recv(bytes_max) if room is None else b""
                     size = len(data) if room is None else reading.recv_into(room)
@@ -426,7 +453,7 @@ class BlockingLine:
                     raise ConnectionResetError("closed by the peer")
                 self._reads += 1
                 taken += size
-                frames = self._reader.feed(data) if room is None else self._reader.filled(size)
+                frames = reader.feed(data) if room is None else reader.filled(size)
                 self._take([decode(frame) for frame in frames])
                 wanted = bytes_max if room is None else len(room)
                 bytes_max = READ_BYTES_MAX if room is None else READ_BYTES_AFTER_LARGE
@@ -526,13 +553,3 @@ class _Launched(NamedTuple):
     reads: int
     then: Settle
     in_place: bool
-
-
-def _ready(what: socket.socket, event: int, seconds: float) -> bool:
-    """Wait until `what` can be read or written, or is closed. (`select.select` ends at file 1023.)"""
-    number = what.fileno()
-    if number < 0:
-        return True
-    poller = select.poll()
-    poller.register(number, event)
-    return bool(poller.poll(seconds * 1000))
