@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import kourou as library
+from bench.restart import send_request
 from kourou.admin import Connection, brokers, cluster, draining, topics
 from kourou.local.machine_cluster import MachineCluster
 from tests.kourou_process import kourou
@@ -225,7 +226,8 @@ def test_what_comes_in_the_last_moment_is_waited_for_and_nothing_comes_after_it(
     def and_then_one_comes(*arguments: Any) -> draining.Left:
         found = left(*arguments)
         if found.is_nothing and not any(each.is_nothing for each in looks):
-            producer.send(library.Message("moments", b"late"), queue=queue)
+            # By one who knows the old route: our own producer may have been told of the new one.
+            connection.ask(planned.node.address, send_request("moments", 0), "sent to")
         looks.append(found)
         return found
 
@@ -245,7 +247,7 @@ def test_what_comes_in_the_last_moment_is_waited_for_and_nothing_comes_after_it(
             said.append(step.what)
             time.sleep(0.1)
         assert any("in the last moment: moment-readers 1 of moments" in each for each in said), said
-        assert handled == [b"early", b"late"]
+        assert handled == [b"early", send_request("moments", 0).body]
         address = planned.node.address
         assert brokers.configuration(connection, address)["brokerPermission"] == "4"
         draining.undo(connection, planned.node)
