@@ -52,7 +52,7 @@ def test_a_broker_on_a_full_disk_refuses_and_resumes_by_itself(tmp_path: Path, d
             # By who noticed: the write that found no room, or the look at the disk every second.
             told = (
                 f"the disk of {disk}/data/store is full (100 % used, 90 % allowed",
-                f"the disk of {disk}/data/store/commitlog is 100 % used, and above 90 % (diskSpaceWarningLevel",
+                f"the disk of {disk}/data/store/commitlog is 100 % used, and above 90 % (disk",
             )
             assert any(each in refusal.remark for each in told), refusal.remark
             time.sleep(2.5)  # the checkpoint is tried in vain
