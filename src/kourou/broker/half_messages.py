@@ -173,6 +173,16 @@ def origin(half: Record) -> int:
     return half.queue_offset if given is None else given
 
 
+def is_copy(record: Record) -> bool:
+    """Whether it is a half message that took over from an earlier one."""
+    return record.topic == HALF_TOPIC.encode() and _number(record, b"TRAN_PREPARED_QUEUE_OFFSET") is not None
+
+
+def identity(half: Record) -> tuple[bytes | None, int]:
+    """Which transaction it stands for: all copies of one have the same."""
+    return half.find(b"UNIQ_KEY"), origin(half)
+
+
 def checks_of(half: Record) -> int:
     return _number(half, b"TRANSACTION_CHECK_TIMES") or 0
 

@@ -215,7 +215,8 @@ class Transactions:
         """A power cut, or a master that went, may have taken one of a pair. The record alone is made a pair
         again; a mark alone says that something became of a half message which is not there, so that one is
         open again, as a copy; unless another pair says that it has ended, which may be that copy's. Where the
-        half message is gone that was committed, an earlier copy may be left: that has ended."""
+        half message is gone that was committed, an earlier copy may be left: that has ended. So has whatever
+        a later copy took over from, when those between the two are gone."""
         if not self._store.max_offset(HALF_TOPIC, 0):
             return  # there never was one; to look for it would take a start half a second more
         alone: Record | None = None
@@ -223,6 +224,7 @@ class Transactions:
         without_records: set[int] = set()
         ended: set[int] = set()
         committed_without_half: set[bytes | None] = set()
+        is_link_lost = False
         for record in self._store.recovered():
             is_pair = alone is not None and alone.physical_offset + alone.size == record.physical_offset
             if half_messages.is_paired_mark(record):
@@ -237,6 +239,8 @@ class Transactions:
             alone = record if self._half_before(record) is not None else None
             if alone is None and half_messages.is_committed(record):
                 committed_without_half.add(record.find(b"UNIQ_KEY"))
+            elif alone is None and half_messages.is_copy(record):
+                is_link_lost = True
         if alone is not None:
             without_marks.append(alone)
         inherited = self._store.last_inherited()  # its master may have gone between the two
@@ -244,21 +248,29 @@ class Transactions:
             without_marks.append(inherited)
         for record in without_marks:
             self._end_again(self._half_before(record))
-        for half in self._open_halves() if committed_without_half else ():
-            if half.find(b"UNIQ_KEY") in committed_without_half:
+        if not (committed_without_half or is_link_lost or without_records):
+            return
+        halves, newest = self._halves_left()
+        for half in halves:
+            is_committed = half.find(b"UNIQ_KEY") in committed_without_half
+            if is_committed or newest[half_messages.identity(half)] > half.queue_offset:
                 self._end_again(half)
         for offset in sorted(without_records - ended):
             lost = self._half_at(offset)
-            if lost is not None and lost.find(b"UNIQ_KEY") not in committed_without_half:
+            if lost is None or lost.find(b"UNIQ_KEY") in committed_without_half:
+                continue
+            if newest.get(half_messages.identity(lost), offset) == offset:
                 self._open_again(lost)
 
-    def _open_halves(self) -> list[Record]:
-        found, at, is_more = [], self._cursor, True
+    def _halves_left(self) -> tuple[list[Record], dict[tuple[bytes | None, int], int]]:
+        """Those that are open, and of each transaction where its newest half message is, open or not."""
+        found, newest, at, is_more = [], {}, self._cursor, True
         while is_more:
             halves, next_offset = self._read(HALF_TOPIC, at)
             found += [half for half in halves if self._is_open(half.queue_offset)]
+            newest.update({half_messages.identity(half): half.queue_offset for half in halves})
             is_more, at = next_offset > at, next_offset
-        return found
+        return found, newest
 
     def _half_before(self, record: Record) -> Record | None:
         """The half message that `record` is what became of."""

@@ -575,6 +575,38 @@ def test_what_is_open_again_is_so_once_however_often_the_broker_is_killed(world:
     assert orders(producer) == [b"paid"]
 
 
+@pytest.mark.parametrize("lost", ["a copy", "a copy and its mark"])
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_when_a_copy_is_lost_with_the_power_the_next_one_alone_stands_for_the_transaction(
+    world: BrokerWorld, lost: str, is_committed: bool
+) -> None:
+    """half ─▶ copy ─▶ copy of the copy: what lay between the first and the last is gone."""
+    world.start()
+    world.make_topic("orders")
+    producer = producer_of(world)
+    prepare(world, producer)
+    world.pass_time(CHECK_SECONDS - 1)
+    world.disk.hold()
+    world.pass_time(1)
+    _, copy = stored(world, HALF_TOPIC)
+    [mark] = stored(world, HALF_DONE_TOPIC)
+    world.pass_time(CHECK_SECONDS)
+    assert len(stored(world, HALF_TOPIC)) == 3
+    if is_committed:
+        assert end(producer, asked_about(checks(producer)[-1]), COMMIT, from_check=True).code == 0
+    size = copy.size if lost == "a copy" else mark.physical_offset + mark.size - copy.physical_offset
+    crash_without(world, copy.physical_offset, size)
+    world.start()
+    producer = producer_of(world)
+    for _ in range(3):
+        world.pass_time(CHECK_SECONDS)
+        asked = checks(producer)
+        assert len(asked) <= 1
+        for check in asked:
+            assert end(producer, asked_about(check), COMMIT, from_check=True).code == 0
+    assert orders(producer) == [b"paid"]
+
+
 def test_a_mark_that_is_left_of_a_lost_transaction_says_nothing_of_the_next_one_there(
     world: BrokerWorld,
 ) -> None:
