@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import threading
 import time
 import zlib
@@ -375,8 +376,16 @@ def _offset_faults(history: History, stored: list[Stored], offsets: dict[Queue, 
             yield f"I6: {place} lies before the group's offset and was never given to it"
 
 
-def _measure(operations: int) -> None:
-    """A history of so many operations (sent, acknowledged, given, read back, committed), and its judgment."""
+class Measured(NamedTuple):
+    """Seconds of the processor."""
+
+    noting: float
+    judging: float
+    faults: int
+
+
+def measured(operations: int) -> Measured:
+    """A history of so many operations (sent, acknowledged, given, read back), and its judgment."""
     began = time.process_time()
     history = History(keeps_operations=False)
     stored = []
@@ -393,14 +402,20 @@ def _measure(operations: int) -> None:
         history.commits(("T", at), count // 8)
     made = time.process_time()
     found = faults(history, stored, {("T", at): count // 8 for at in range(8)})
-    seconds = time.process_time() - made
+    return Measured(made - began, time.process_time() - made, len(found))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="how fast the oracle judges")
+    parser.add_argument("operations", type=int)
+    operations = parser.parse_args().operations
+    result = measured(operations)
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"{operations} operations: noted in {made - began:.1f} s of CPU, judged in {seconds:.1f} s, "
-        f"{len(found)} faults"
+        f"{operations} operations: noted in {result.noting:.1f} s of CPU, judged in {result.judging:.1f} s, "
+        f"{result.faults} faults; {peak_mib:.0f} MiB at most"
     )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="how fast the oracle judges")
-    parser.add_argument("operations", type=int)
-    _measure(parser.parse_args().operations)
+    main()

@@ -2,6 +2,8 @@
 
     idle     connections that said something once, and now nothing
     slow     readers who ask for megabytes and take a few kilobytes a second
+    trickle  senders of a frame that comes a byte at a time, and never ends
+    upload   senders of megabytes over a link of one megabyte a second, which they may
     flood    producers that always have a window of sends under way, however long the answers take
 
 They live in a process of their own, nice to everybody else, and do as they are told line by line:
@@ -25,7 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any, NamedTuple
 
 from kourou.protocol.codes import RequestCode
@@ -42,6 +44,8 @@ SLOW_BYTES, SLOW_SECONDS = 4 * 1024, 0.5
 HOSTS_FROM, CONNECTIONS_A_HOST = 2, 400
 """Each of 127.0.0.2, 127.0.0.3 … has so many connections: a broker bounds what one host may have."""
 SECONDS_MAX = 60.0
+TRICKLE_SECONDS = 0.2
+UPLOAD_BYTES_A_SECOND, UPLOAD_SECONDS = 1_000_000, 0.05
 
 
 # ---------------------------------------------------------------------------------------- who measures
@@ -78,8 +82,18 @@ class Bystander:
             for frame in self._reader.feed(data):
                 return decode(frame)
 
-    def measured(self, seconds: float, pause: float = 0.004) -> Latencies:
-        """How long sends and pulls take, in turn, for so long."""
+    def measured(self, seconds: float, rounds: int = 1) -> Latencies:
+        """How long sends and pulls take, in turn, for so long; of several rounds what is in the middle: what
+        else a machine does now and then is no fault of the broker's, and a broker's fault is there always."""
+        found = [self._measured(seconds / rounds) for _ in range(rounds)]
+        return Latencies(
+            sum(each.requests for each in found),
+            median(each.p50 for each in found),
+            median(each.p99 for each in found),
+            max(each.longest for each in found),
+        )
+
+    def _measured(self, seconds: float, pause: float = 0.004) -> Latencies:
         took: list[float] = []
         end = time.monotonic() + seconds
         queue_offset = 0
@@ -91,11 +105,44 @@ class Bystander:
                 assert reply.code in (0, 19, 20), reply
             queue_offset += 1
             time.sleep(pause)
-        cuts = quantiles(took, n=100)
+        cuts = quantiles(took, n=100, method="inclusive")
         return Latencies(len(took), cuts[49], cuts[98], max(took))
 
     def close(self) -> None:
         self._socket.close()
+
+
+def told_while_not_reading(address: str, pulls: int, sends: int, seconds: float) -> tuple[list[int], int]:
+    """Somebody asks for much, sends something behind it, and reads nothing for so long: what the sends were
+    answered; and what one more is, when everything has been read."""
+    host, _, port = address.rpartition(":")
+    codes: dict[int, int] = {}
+    with socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * 1024)
+        peer.settimeout(SECONDS_MAX)
+        peer.connect((host, int(port)))
+        commands = [pull(LARGE, number % 4, 0) for number in range(pulls)]
+        commands += [send(TOPIC, b"behind them", queue_id=0) for _ in range(sends)]
+        for opaque, command in enumerate(commands):
+            command.opaque = opaque
+        peer.sendall(b"".join(command.encode() for command in commands))
+        time.sleep(seconds)
+        reader = FrameReader()
+        _read(peer, reader, codes, len(commands))
+        last = send(TOPIC, b"one more", queue_id=0)
+        last.opaque = len(commands)
+        peer.sendall(last.encode())
+        _read(peer, reader, codes, len(commands) + 1)
+    return [codes[opaque] for opaque in range(pulls, pulls + sends)], codes[len(commands)]
+
+
+def _read(peer: socket.socket, reader: FrameReader, codes: dict[int, int], count: int) -> None:
+    while len(codes) < count:
+        data = peer.recv(1 << 20)
+        assert data, "the broker hung up on somebody who was slow for a moment"
+        for frame in reader.feed(data):
+            reply = decode(frame)
+            codes[reply.opaque] = reply.code
 
 
 # ------------------------------------------------------------------------------------------- the crowd
@@ -149,6 +196,8 @@ class _People:
         self.codes: Counter[int] = Counter()
         self.lost = 0
         self.read_slowly = 0
+        self._trickling: list[asyncio.Task[float]] = []
+        self._uploading: list[asyncio.Task[int]] = []
 
     async def idle(self, count: int) -> dict[str, Any]:
         self._idle += [peer for peer in await self._connected(count, lambda: _Idle(self)) if peer]
@@ -161,6 +210,24 @@ class _People:
                 await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)
         return {"open": sum(not task.done() for task in self._slow), "read": self.read_slowly}
+
+    async def trickle(self, count: int, frames: int) -> dict[str, Any]:
+        """Each sends so many whole frames, and then one by the byte."""
+        self._trickling += [asyncio.ensure_future(self._trickle(frames)) for _ in range(count)]
+        return {}
+
+    async def trickled(self) -> dict[str, Any]:
+        """How many seconds those had that were hung up on, and how many still go on."""
+        over = [task.result() for task in self._trickling if task.done()]
+        return {"seconds": over, "open": len(self._trickling) - len(over)}
+
+    async def upload(self, count: int, size: int) -> dict[str, Any]:
+        self._uploading += [asyncio.ensure_future(self._upload(size)) for _ in range(count)]
+        return {}
+
+    async def uploaded(self) -> dict[str, Any]:
+        """What they were told in the end."""
+        return {"codes": await asyncio.gather(*self._uploading)}
 
     async def flood(self, count: int, window: int) -> dict[str, Any]:
         peers = await self._connected(count, lambda: _Flooder(self, window))
@@ -191,6 +258,42 @@ class _People:
             else:
                 peers.append(peer)
         return peers
+
+    async def _trickle(self, frames: int) -> float:
+        """For how many seconds the broker put up with it."""
+        loop = asyncio.get_running_loop()
+        reader, writer = await asyncio.open_connection(*self._address, local_addr=("127.0.0.251", 0))
+        for _ in range(frames):
+            writer.write(request(RequestCode.GET_MAX_OFFSET, QueueNamed(TOPIC, 0)).encode())
+            await reader.read(1 << 16)
+        began = loop.time()
+        hung_up = asyncio.ensure_future(reader.read())
+        frame = send(TOPIC, BODY, queue_id=0).encode()
+        for at in range(len(frame) - 1):
+            with suppress(OSError):
+                writer.write(frame[at : at + 1])
+            if (await asyncio.wait([hung_up], timeout=TRICKLE_SECONDS))[0]:
+                break
+        with suppress(OSError):
+            await hung_up
+        writer.close()
+        return loop.time() - began
+
+    async def _upload(self, size: int) -> int:
+        """The code of the answer; -1 without one."""
+        reader, writer = await asyncio.open_connection(*self._address, local_addr=("127.0.0.252", 0))
+        frame = send(TOPIC, b"u" * size, queue_id=0).encode()
+        part = int(UPLOAD_BYTES_A_SECOND * UPLOAD_SECONDS)
+        frames = FrameReader()
+        with suppress(OSError):
+            for at in range(0, len(frame), part):
+                writer.write(frame[at : at + part])
+                await asyncio.sleep(UPLOAD_SECONDS)
+            while data := await reader.read(1 << 16):
+                for answer in frames.feed(data):
+                    writer.close()
+                    return decode(answer).code
+        return -1
 
     async def _read_slowly(self, number: int) -> None:
         """Ask for much, take little: with a small window of its own, so that it is the broker that waits."""

@@ -7,6 +7,7 @@
     slow link           less than is written
     sync error          of the slave's disk (a failpoint): it stops, and is started again
                         sync error of the master: the same of the master's
+    end at a place      of replication, of the slave or the master: it kills itself there (a failpoint)
     full disk           of the slave or the master; then there is room again (`disks`: each has a small one)
     clock               of either leaps, by a second or a month, forward or back, or to and fro; each keeps
                         its own time ever after, also when it leads next
@@ -49,7 +50,7 @@ from tests.chaos.clients import (
 from tests.chaos.clocks import WallClock
 from tests.chaos.fault_proxy import FaultProxy, fault_proxy
 from tests.chaos.oracle import History, Queue, Sent, faults
-from tests.kourou_process import Serving, serving_broker
+from tests.kourou_process import ServerFailed, Serving, serving_broker
 
 TOPIC, QUEUES, SENDERS = "chaos", 4, 3
 EVERY_QUEUE: list[Queue] = [(TOPIC, number) for number in range(QUEUES)]
@@ -77,6 +78,8 @@ KINDS = (
     "sync error",
     "clock of the master",
     "clock of the slave",
+    "end at a place of the slave",
+    "end at a place of the master",
 )
 
 
@@ -253,6 +256,8 @@ class Pair:
             self._start(slave, is_master=False, environment=environment)
             self._ends_by_itself(slave)
             self._start(slave, is_master=False)
+        elif kind.startswith("end at a place"):
+            self._end_at_a_place(self._master if "master" in kind else slave)
         elif kind.startswith("clock"):
             clock = self._clocks[self._master if "master" in kind else slave]
             self.counters["leaps of a clock"] += clock.trouble(self._chance)
@@ -264,6 +269,19 @@ class Pair:
             self._bad_link(kind)
         self._join()
 
+    def _end_at_a_place(self, which: int) -> None:
+        is_master = which == self._master
+        places = failpoints.OF_THE_MASTER if is_master else failpoints.OF_THE_SLAVE
+        place = self._chance.choice(sorted(places))
+        nth = 1 if "handshake" in place else self._chance.randrange(1, 50)
+        self._stop(which, Serving.kill)
+        environment = {failpoints.VARIABLE: f"{place}:{nth}:kill"}
+        with contextlib.suppress(ServerFailed):  # it came there before it listened
+            self._start(which, is_master=is_master, environment=environment)
+            self._ends_by_itself(which, -signal.SIGKILL)
+        self.count(f"ended {place}")
+        self._start(which, is_master=is_master)
+
     def _sync_error_of_the_master(self) -> None:
         """It ends by itself, with a code of its own; nothing is acknowledged meanwhile."""
         master = self._master
@@ -273,11 +291,11 @@ class Pair:
         self._ends_by_itself(master)
         self._start(master, is_master=True)
 
-    def _ends_by_itself(self, which: int) -> None:
+    def _ends_by_itself(self, which: int, expected: int = EXIT_OF_A_FAULTY_DISK) -> None:
         serving = self._serving[which]
         assert serving is not None
         code = serving.wait()
-        assert code == EXIT_OF_A_FAULTY_DISK, f"SEED={self._seed}: it ended with {code}: {serving.log[-800:]}"
+        assert code == expected, f"SEED={self._seed}: it ended with {code}: {serving.log[-800:]}"
         self._stop(which, Serving.kill)
 
     def _full_disk(self, which: int) -> None:

@@ -1,4 +1,4 @@
-"""Wherever a broker ends, everything it has promised holds (`failpoint_story.py`).
+"""Wherever a broker ends, everything it has promised holds (`failpoint_story.py`, of two `pair_story.py`).
 
 Every failpoint is reached here, and each is an ending: by a kill, and because the power fails. An error of
 the disk at any of them is told honestly. A handful of kills with real processes is in test_kill_nine.py.
@@ -16,13 +16,16 @@ import pytest
 from kourou.doors import failpoints
 from kourou.doors.chance import Chance
 from kourou.errors import ConfigError, MQError
+from tests.chaos import pair_story
 from tests.chaos.failpoint_story import Ending, Story, judge
+from tests.chaos.pair_story import PairStory
 from tests.chaos.power_cuts import quiet
 
 ENDINGS_A_PLACE = int(os.environ.get("ENDINGS", "4"))
-PROMISES_MIN = 20
+PROMISES_MIN, PAIR_PROMISES_MIN = 20, 10
 ENDINGS_AFTER_AN_ERROR = 3
 NEXT_APPEND = "before-append-pwrite"
+OF_ONE_BROKER = [place for place in failpoints.POINTS if place not in failpoints.BETWEEN_BROKERS]
 
 
 def test_a_day_comes_past_every_failpoint() -> None:
@@ -31,7 +34,15 @@ def test_a_day_comes_past_every_failpoint() -> None:
         story.tell()
     story.close()
     assert len(failpoints.POINTS) >= 45
-    assert [place for place in failpoints.POINTS if place not in story.reached] == []
+    assert [place for place in OF_ONE_BROKER if place not in story.reached] == []
+
+
+def test_a_pair_comes_past_every_failpoint_between_brokers() -> None:
+    story = PairStory()
+    with quiet(), story.watched():
+        story.tell()
+    story.close()
+    assert [place for place in failpoints.BETWEEN_BROKERS if place not in story.reached] == []
 
 
 @pytest.mark.slow
@@ -55,8 +66,35 @@ def test_what_was_promised_holds_wherever_it_ends(is_power_cut: bool) -> None:
         story.close()
         faults = [fault for ending in endings for fault in judge(ending)]
     assert faults == []
-    assert set(taken) == set(failpoints.POINTS)
+    assert set(taken) == set(OF_ONE_BROKER)
     assert sum(len(ending.promises) >= PROMISES_MIN for ending in endings) > len(endings) // 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600 * ENDINGS_A_PLACE)
+@pytest.mark.parametrize("is_power_cut", [False, True], ids=["kill", "power cut"])
+def test_what_a_pair_promised_holds_wherever_it_ends(is_power_cut: bool) -> None:
+    chance = Chance(11)
+    endings: list[pair_story.Ending] = []
+    taken: Counter[tuple[str, str]] = Counter()
+
+    def watch(story: PairStory, place: str) -> None:
+        # The first time in each chapter, and some at random later.
+        count = taken[place, story.chapter]
+        if count < 1 or (count < ENDINGS_A_PLACE and chance.random() < 0.2):
+            taken[place, story.chapter] += 1
+            endings.append(story.ending(place, chance if is_power_cut else None))
+
+    with quiet():
+        story = PairStory(watch)
+        with story.watched():
+            story.tell()
+        story.close()
+        faults = [fault for ending in endings for fault in pair_story.judge(ending)]
+    assert faults == []
+    assert {ending.place for ending in endings} == set(failpoints.BETWEEN_BROKERS)
+    rich = [ending for ending in endings if len(ending.history.acknowledged) >= PAIR_PROMISES_MIN]
+    assert len(rich) > len(endings) // 3
 
 
 @pytest.mark.slow

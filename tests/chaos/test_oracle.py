@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
 
-from tests.chaos.oracle import ANY_QUEUE, History, Sent, Stored, faults, unhandled
+from tests.chaos.oracle import ANY_QUEUE, History, Sent, Stored, faults, measured, unhandled
 
 QUEUE = ("T", 0)
+ROUNDS, TIMES_MAX = 3, 16.0
+"""Tables of ten times the size are less often in the processor's caches: 11 to 13 are usual."""
 
 
 class Case:
@@ -208,3 +211,19 @@ def test_what_a_group_never_handled_is_seen() -> None:
     case = Case()
     case.history.was_handled("workers", "a/0", (*QUEUE, 0))
     assert [fault[:7] for fault in unhandled(case.history, "workers", case.stored)] == ["I6: a/1", "I6: a/2"]
+
+
+def test_ten_times_the_operations_take_about_ten_times_as_long() -> None:
+    """Seconds say more of the machine; whoever searched, or compared each with each, would need a hundred
+    times as long, in every round. Ten million: `python -m tests.chaos.oracle 10000000`."""
+    gc.disable()  # it looks at all that pytest has, too
+    try:
+        times = [_seconds(200_000) / _seconds(20_000) for _ in range(ROUNDS)]
+    finally:
+        gc.enable()
+    assert min(times) <= TIMES_MAX, times
+
+
+def _seconds(operations: int) -> float:
+    result = measured(operations)
+    return result.noting + result.judging

@@ -23,7 +23,14 @@ def test_nothing_acknowledged_by_a_sync_master_is_lost() -> None:
     kinds = (
         (*KINDS, "switch")
         if FAULTS
-        else ("clock of the master", "kill the slave", "switch", "one-way link", "sync error")
+        else (
+            "clock of the master",
+            "end at a place of the slave",
+            "switch",
+            "end at a place of the master",
+            "one-way link",
+            "sync error",
+        )
     )
     counters, longest_gap = under_fire(max(FAULTS, len(kinds)), seed, kinds)
     print("\n" + report(counters, longest_gap, seed))

@@ -295,6 +295,7 @@ class Members:
             for connection in group.members:
                 changed = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, GroupNamed(group.name))
                 connection.send_one_way(changed)
+            reached("after-rebalance-publish")
 
 
 def _wants(subscriptions: Iterable[SubscriptionData]) -> Wants:

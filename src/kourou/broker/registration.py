@@ -142,6 +142,7 @@ class Registration:
         for name_server in servers:
             waiting = (done,) if name_server in self._silent else (done, known)
             self._tell(name_server, command(), timeout / 1000, *waiting)
+        reached("after-namesrv-register")
 
     def when_known(self, then: Callable[[], None]) -> None:
         """Call `then` when every name server that is there has answered what it was told last, or a second

@@ -26,6 +26,7 @@ from kourou.broker.role import SLAVE, SYNC_MASTER, BrokerRole
 from kourou.broker.topics import READ_WRITE, Topics
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, Timer
+from kourou.doors.failpoints import reached
 from kourou.doors.files import Files
 from kourou.doors.network import Network
 from kourou.errors import Busy, ConfigError, MQError, StoreError
@@ -281,7 +282,9 @@ class Replicating:
         self._unfollow()
         self._store.leave_log()
         self._know_own_topics()
+        reached("before-promote-open")
         self._store.refuse_appends(None)
+        reached("after-promote-open")
         self._inherit(self._store.wrote)
 
     def _inherit(self, end: int) -> None:

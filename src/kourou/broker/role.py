@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from kourou.broker.state_file import StateFile
+from kourou.doors.failpoints import reached
 from kourou.replication.config import ASYNC_MASTER, SLAVE, SYNC_MASTER
 
 __all__ = ["ASYNC_MASTER", "SLAVE", "SYNC_MASTER", "BrokerRole"]
@@ -82,8 +83,13 @@ class BrokerRole:
         """Be something else, or the same in another term; on disk before it returns. Raises StoreError."""
         assert term >= self.term, f"term {term} after {self.term}"
         if (name, term) != (self.name, self.term):
+            is_promoted = name != SLAVE and term > self.term
+            if is_promoted:
+                reached("before-promote-epoch-write")
             self.name, self.term = name, term
             self._save()
+            if is_promoted:
+                reached("after-promote-epoch-write")
 
     def adopt(self, term: int) -> None:
         """A newer term has begun, and somebody else leads in it."""

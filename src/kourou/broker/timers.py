@@ -320,6 +320,7 @@ class Timers:
         if self._is_running:
             reached("before-timer-enqueue")
             self._index(new.entries, [])
+            reached("after-timer-enqueue")
             next_ms = self._pending.next_ms()
             if (
                 next_ms is not None

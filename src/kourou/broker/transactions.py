@@ -380,6 +380,7 @@ class Transactions:
             self._advance()
             self._save()
         then(status)
+        reached("after-commit-visible" if outcome == COMMIT else "after-rollback")
 
     # --------------------------------------------------------------------------------------------- resuming
 

@@ -62,17 +62,23 @@ AT_THE_DISK: Final[Mapping[str, str]] = {
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "before-append-buffer": "a tick is over, its records are in memory only",
+    "after-append-buffer": "they are written; whoever does not wait for the disk knows",
     "before-ack-send": "stored as asked for; the senders do not know yet",
     "after-ack-send": "the senders' answers are on their way",
     "before-recovery-rebuild": "a start is about to walk the log",
     "after-recovery-rebuild": "queues have been built again from the log",
     "before-recovery-truncate": "a start has found the end of the log",
     "after-recovery-truncate": "what lay behind that end is gone",
+    "before-half-append": "a half message is about to be stored",
+    "after-half-append": "it is in memory",
     "before-op-append": "a transaction is about to end",
     "after-op-append": "the mark that a transaction has ended is in memory",
     "before-commit-visible": "a committed message is stored; its producer does not know",
+    "after-commit-visible": "its producer's answer is on its way",
     "before-rollback": "a rollback is stored; its producer does not know",
+    "after-rollback": "its producer's answer is on its way",
     "before-timer-enqueue": "a timed message is stored; the timers do not know",
+    "after-timer-enqueue": "the timers know",
     "before-timer-fire": "timed messages are due",
     "after-timer-fire": "their copies are in memory",
     "before-delay-fire": "messages of a delay level are due",
@@ -80,12 +86,40 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "before-retry-append": "a consumer gives a message back",
     "before-dlq-append": "a message is about to become a dead letter",
     "after-retry-append": "it is in memory, for its retry or among the dead letters",
+    "after-dlq-append": "it is in memory, among the dead letters",
     "before-lock-grant": "a consumer asks for queues of its own",
     "after-lock-grant": "it has them, and does not know yet",
     "before-rebalance-publish": "a group has changed; its members do not know",
+    "after-rebalance-publish": "its members have been told",
     "before-namesrv-register": "a registration is about to be sent",
+    "after-namesrv-register": "it is on its way to every name server",
     "before-namesrv-expire": "a name server gives up brokers that are silent",
+    "after-namesrv-expire": "it has looked, and whoever was silent is gone from its routes",
 }
+
+OF_THE_MASTER: Final[Mapping[str, str]] = {
+    "before-ha-send": "a master is about to send its slave what the log has gained",
+    "after-ha-send": "it is on its way",
+}
+
+OF_THE_SLAVE: Final[Mapping[str, str]] = {
+    "before-ha-handshake": "a slave is about to greet its master",
+    "after-ha-handshake": "it knows where the two logs agree, and has asked for what follows",
+    "before-ha-apply": "bytes of the master's log have come",
+    "after-ha-apply": "they are written; the master does not know",
+    "before-ha-ack": "a slave is about to tell its master what it has",
+    "after-ha-ack": "that is on its way",
+}
+
+OF_A_NEW_MASTER: Final[Mapping[str, str]] = {
+    "before-promote-epoch-write": "a slave is to lead, and its new term is not on the disk",
+    "after-promote-epoch-write": "the term has begun, on the disk",
+    "before-promote-open": "what the old master sent is taken over; nothing may be sent here yet",
+    "after-promote-open": "messages are taken; no name server knows",
+}
+
+BETWEEN_BROKERS: Final[Mapping[str, str]] = {**OF_THE_MASTER, **OF_THE_SLAVE, **OF_A_NEW_MASTER}
+"""What only a broker with a master, a slave or a new term comes past."""
 
 POINTS: Final[Mapping[str, str]] = {
     **{
@@ -94,6 +128,7 @@ POINTS: Final[Mapping[str, str]] = {
         for side in ("before", "after")
     },
     **ELSEWHERE,
+    **BETWEEN_BROKERS,
 }
 
 Action = Callable[[str], None]

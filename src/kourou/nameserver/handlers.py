@@ -156,12 +156,12 @@ class BrokerHandlers:
         """Take out brokers that have been silent for too long."""
         reached("before-namesrv-expire")
         expired = self._routes.expired(self._clock.monotonic())
-        if not expired:
-            return
-        self.expired += len(expired)
-        self._remove([departure for departure, _ in expired], "it has been silent for too long")
-        for _, connection in expired:
-            cast(Connection, connection).close("broker expired")
+        if expired:
+            self.expired += len(expired)
+            self._remove([departure for departure, _ in expired], "it has been silent for too long")
+            for _, connection in expired:
+                cast(Connection, connection).close("broker expired")
+        reached("after-namesrv-expire")
 
     def unregister(self, request: Command, answer: Answer) -> None:
         header = request.parse(BrokerIdentity)

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Final, Protocol, cast
 
 from kourou.doors.clock import Clock
+from kourou.doors.failpoints import ARMED, reached
 from kourou.errors import ProtocolError
 from kourou.protocol.checksum import crc32
 from kourou.replication import handshake, stream
@@ -345,7 +346,11 @@ class Link(asyncio.Protocol):
                 if self.next < self._log.start:
                     self.refuse("gone", f"what it lacks, from {self.next} on, is gone here")
                 break
+            if ARMED:
+                reached("before-ha-send")
             self._write(b"".join(parts))
+            if ARMED:
+                reached("after-ha-send")
             if self._has_enough():
                 break
 

@@ -22,6 +22,7 @@ import msgspec
 
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, Timer
+from kourou.doors.failpoints import ARMED, reached
 from kourou.doors.network import Network
 from kourou.errors import ConfigError, Corrupt, MQError, ProtocolError
 from kourou.remoting.address import parse_address
@@ -355,8 +356,12 @@ class Replica:
 
     def take(self, data: bytes) -> None:
         """Bytes of the master's log. Raises MQError when they cannot be taken."""
+        if ARMED:
+            reached("before-ha-apply")
         self._store.take_raw(data)
         self.received_bytes += len(data)
+        if ARMED:
+            reached("after-ha-apply")
 
     @property
     def acknowledged(self) -> int:
@@ -447,6 +452,7 @@ class Line(asyncio.Protocol):
     def greet(self) -> None:
         """Ask whether the master is one of ours."""
         assert self._transport is not None
+        reached("before-ha-handshake")
         self._heard_at = self._clock.monotonic()
         self._transport.write(stream.GREETING)
         self._timers = [
@@ -563,6 +569,7 @@ class Line(asyncio.Protocol):
         self._expected = place
         self._frames = stream.FrameReader(stream.OUR_FRAME, self._began)
         self._say(handshake.Begin(place))
+        reached("after-ha-handshake")
         self.report(anyway=True)
 
     def _say(self, said: handshake.Words) -> None:
@@ -629,9 +636,13 @@ class Line(asyncio.Protocol):
         place = self._replica.acknowledged
         if (place == self._reported and not anyway) or self._transport is None or self.is_lost:
             return
+        if ARMED:
+            reached("before-ha-ack")
         self._reported = place
         self._reported_at = self._clock.monotonic()
         if self.hello is None:
             self._transport.write(stream.REPORT.pack(place))
         else:
             self._transport.write(stream.OUR_REPORT.pack(self.hello.term, place))
+        if ARMED:
+            reached("after-ha-ack")

@@ -734,6 +734,8 @@ class Store:
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             tell_stored(waiting)
+        if ARMED:
+            reached("after-append-buffer")
 
     def _turn_back(self, why: str) -> None:
         """This tick's messages are not written, for a reason that is not the disk's."""

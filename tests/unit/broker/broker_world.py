@@ -310,6 +310,11 @@ class Peer(asyncio.Protocol):
         self._world.settle()
         return waiting
 
+    def reply_to(self, command: Command) -> Command | None:
+        """What came of a request that was begun, by now."""
+        waiting = self._waiting.get(command.opaque)
+        return waiting.reply if waiting is not None and waiting.is_answered else None
+
     def begin_raw(self, header: Mapping[str, object], body: bytes = b"") -> Waiting:
         """A JSON header exactly as a peer of another language writes it."""
         self._last_opaque += 1

@@ -22,6 +22,7 @@ from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock
+from kourou.doors.failpoints import reached
 from kourou.errors import Refused
 from kourou.protocol import message_id, names
 from kourou.protocol.bodies import PERM_WRITE, TopicConfig
@@ -138,11 +139,15 @@ class SendHandler:
             self._advertised.packed,
             header.reconsume_times or 0,
         )
-        if "TRAN_MSG" in text and self._is_half(draft):
+        is_half = "TRAN_MSG" in text and self._is_half(draft)
+        if is_half:
+            reached("before-half-append")
             draft = half_messages.prepared(draft, unique_id, header.producer_group)
         else:
             draft = self._later.redirect(draft)
         appended = self._store.append(draft)
+        if is_half:
+            reached("after-half-append")
         self._stats.put(draft.topic, 1, appended.size)
         reply = self.reply(queue_id, appended, unique_id)
         if draft.topic == names.TIMER_TOPIC and not name.startswith(names.RETRY_PREFIX):

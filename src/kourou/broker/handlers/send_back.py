@@ -70,7 +70,8 @@ class SendBackHandler:
         self._require(request, answer, topic_need(record.topic.decode(), SUB, header.group))
         level = header.delay_level or FIRST_LEVEL + record.reconsume_times
         tries_max = self._retries.tries_max(group, header.max_reconsume_times, request.version)
-        if record.reconsume_times >= tries_max or header.delay_level < 0:
+        is_dead = record.reconsume_times >= tries_max or header.delay_level < 0
+        if is_dead:
             reached("before-dlq-append")
             topic, queue_id = self._retries.dead_letter_queue(header.group)
             level = 0
@@ -82,6 +83,8 @@ class SendBackHandler:
         reached("before-retry-append")
         appended = self._store.append(draft)
         reached("after-retry-append")
+        if is_dead:
+            reached("after-dlq-append")
         self._stats.put(draft.topic, 1, appended.size)
 
         def accepted(status: StoreStatus) -> None:
