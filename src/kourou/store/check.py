@@ -134,7 +134,10 @@ class _Check:
         queues = QueueChecks(self._queues, self._log.start, self._is_late, has_more_tags)
         index = None
         if self._shape is not None:
-            index = IndexCheck(self._view, self._config.root, self._shape, checkpoint.index, report.is_closed)
+            index = IndexCheck(
+                *(self._view, self._config.root, self._shape, checkpoint.index, report.is_closed),
+                log_is_whole=self._log.start == 0,
+            )
         self._walk(queues, index)
         self._look_at_tail()
         self._look_at_checkpoint()
@@ -155,15 +158,18 @@ class _Check:
         finder = Finder(self._config, self._log, self._log.start, verify=True)
         hashes = KeyHashes()
         keyed: list[Keyed] = []
+        times: dict[int, int] = {}
         for number, sketch in enumerate(finder.sketches(), 1):
             self._take(sketch, queues, keyed)
+            times[sketch[0]] = sketch[2]
             if number % _RECORDS_A_TURN == 0:
                 if index is not None:
-                    index.take(*_keys(hashes, keyed))
+                    index.take(*_keys(hashes, keyed), times)
                 keyed.clear()
+                times.clear()
                 self._progress(self._end - self._log.start, total)
         if index is not None:
-            index.take(*_keys(hashes, keyed))
+            index.take(*_keys(hashes, keyed), times)
         self._report.log_bytes = self._end - self._log.start
         for damage in finder.damage:
             self._say(

@@ -370,6 +370,54 @@ def test_a_garbled_index_is_found(at: int, data: bytes) -> None:
     assert {finding.file.split("/")[0] for finding in report.errors} == {"index"}
 
 
+def store_with_two_index_files(*, is_closed: bool = True) -> SimulatedFiles:
+    """Of 32 entries each, but for the second; with messages seconds apart, two of them at a time."""
+    files = SimulatedFiles()
+    clock = SimulatedClock()
+    store = store_on(files, clock=clock, index_slots=10, index_entries=33)
+    for _ in range(11):
+        fill_with_keys(store, 2)
+        clock.advance(2.5)
+    if is_closed:
+        store.close()
+    assert len(files.list(f"{ROOT}/index")) == 2
+    return files
+
+
+@pytest.mark.parametrize(
+    ("which", "is_closed"),
+    [(0, True), (1, True), (0, False)],  # a start after a kill takes the second away: no mark speaks of it
+)
+def test_every_flipped_bit_of_an_index_that_means_something_is_found(which: int, is_closed: bool) -> None:
+    shape: dict[str, Any] = {"index_slots": 10, "index_entries": 33}
+    files = store_with_two_index_files(is_closed=is_closed)
+    before = checked(files, **shape)
+    assert before.errors == []
+    path = f"{ROOT}/index/{files.list(f'{ROOT}/index')[which]}"
+    data = files.read(path)
+    count = HEADER.unpack(data[: HEADER.size])[-1]
+    entries_at = HEADER.size + 10 * 4
+    for at in [*range(entries_at), *range(entries_at + 20, entries_at + count * 20)]:
+        harmed = files.crashed()
+        overwrite(harmed, path, at, bytes((data[at] ^ 1 << at % 8,)))
+        assert check(StoreConfig(root=ROOT, **shape), harmed).findings != before.findings, at
+
+
+def test_the_first_entry_of_an_index_file_whose_former_is_gone_is_not_judged_by_its_time() -> None:
+    files = store_with_two_index_files()
+    shape: dict[str, Any] = {"index_slots": 10, "index_entries": 33}
+    first, second = files.list(f"{ROOT}/index")
+    files.remove(f"{ROOT}/index/{first}")
+    entry = HEADER.size + 10 * 4 + 20
+    assert files.read(f"{ROOT}/index/{second}")[entry + 12 : entry + 16] == b"\0\0\0\x02"
+    what = [finding.what for finding in checked(files, **shape).errors]
+    assert any("entry 1 has another time" in each for each in what)  # the log is whole: there was a former
+    log = f"{ROOT}/commitlog"
+    files.remove(f"{log}/{files.list(log)[0]}")
+    what = [finding.what for finding in checked(files, **shape).errors]
+    assert not any("another time" in each for each in what)
+
+
 def test_a_missing_index_is_found_where_there_was_one() -> None:
     files = closed_store()
     files.remove(index_path(files))
