@@ -12,10 +12,10 @@ from kourou.doors.files import Files
 from kourou.errors import Corrupt, ProtocolError
 from kourou.protocol import fastjson
 from kourou.protocol.bodies import ConsumerOffsets, DelayOffsets, GroupTable, TopicTable
+from kourou.protocol.sealed import check_seal
 from kourou.store.deleted import FILE as DELETED_TOPICS
 from kourou.store.deleted import read_deleted
 from kourou.store.findings import NOTE, Finding, MoveAside, Report, RestoreState
-from kourou.store.sealed import check_seal
 from kourou.store.timers import read_timers
 
 PREVIOUS = ".bak"
@@ -55,10 +55,7 @@ def _check_file(files: Files, root: str, name: str, report: Report) -> None:
     if fault is None:
         previous = _fault(files, path + PREVIOUS) if files.exists(path + PREVIOUS) else None
         if previous is not None:
-            meaning = "it was the previous generation; the present one is whole"
-            report.findings.append(
-                Finding(severity=NOTE, file=name + PREVIOUS, what=f"unreadable: {previous}", meaning=meaning)
-            )
+            report.findings.append(_previous_is_damaged(path, name, previous))
     elif fault == _EMPTY and not files.exists(path + PREVIOUS):
         report.findings.append(
             Finding(severity=NOTE, file=name, what=fault, meaning="a broker starts as if there were none")
@@ -75,6 +72,16 @@ def _check_file(files: Files, root: str, name: str, report: Report) -> None:
                 advice="bring it back from a backup, or move it and its .bak away to start without them",
             )
         )
+
+
+def _previous_is_damaged(path: str, name: str, fault: str) -> Finding:
+    return Finding(
+        severity=NOTE,
+        file=name + PREVIOUS,
+        what=f"unreadable: {fault}",
+        meaning="it was the previous generation; the present one is whole",
+        action=MoveAside(path + PREVIOUS),
+    )
 
 
 def _fault(files: Files, path: str) -> str | None:
@@ -114,18 +121,22 @@ def _check_deleted(files: Files, root: str, report: Report) -> None:
     path = f"{root}/{DELETED_TOPICS}"
     faults = {each: _deleted_fault(files, each) for each in (path, path + PREVIOUS) if files.exists(each)}
     report.state_files += bool(faults)
-    if faults.get(path) is None:
+    fault, previous = faults.get(path), faults.get(path + PREVIOUS)
+    if fault is None and previous is None:
         return
-    if faults.get(path + PREVIOUS, "missing") is None:
+    if fault is not None and path + PREVIOUS in faults and previous is None:
         meaning = "a broker takes the previous generation instead"
         report.findings.append(
-            Finding(file=DELETED_TOPICS, what=faults[path] or "", meaning=meaning, action=RestoreState(path))
+            Finding(file=DELETED_TOPICS, what=fault, meaning=meaning, action=RestoreState(path))
         )
         return
+    if previous is not None and path in faults and fault is None:
+        report.findings.append(_previous_is_damaged(path, DELETED_TOPICS, previous))
+        return
     meaning = "topics that were deleted may come back when queues are built again; delete them once more then"
-    for each, fault in faults.items():
+    for each, what in faults.items():
         name = each.removeprefix(f"{root}/")
-        report.findings.append(Finding(file=name, what=fault or "", meaning=meaning, action=MoveAside(each)))
+        report.findings.append(Finding(file=name, what=what or "", meaning=meaning, action=MoveAside(each)))
 
 
 def _deleted_fault(files: Files, path: str) -> str | None:

@@ -40,6 +40,7 @@ from kourou.store.findings import (
     RebuildQueue,
     Report,
     RestoreState,
+    RewriteCheckpoint,
     SetAside,
 )
 from kourou.store.key_index import KeyIndex
@@ -151,6 +152,12 @@ class _Repair:
                 new.pwrite(old.pread(_COPY_BYTES, at), at)
             new.sync()
         self._files.remove(path)
+
+    def _keep_copy(self, path: str) -> None:
+        """Of a file that is about to be written anew: without it, a crash would have the next start guess."""
+        target = f"{self._quarantine}/{self._short(path)}"
+        make_lasting_folder(self._files, self._quarantine)
+        self._files.write_atomically(target, self._files.read(path), keep_previous=False)
 
     def _short(self, path: str) -> str:
         return path.removeprefix(self._root + "/").lstrip("/")
@@ -284,6 +291,8 @@ class _Repair:
                 self._checkpoint.index,
             )
         path = f"{self._root}/checkpoint"
+        if self._named(RewriteCheckpoint):
+            self._keep_copy(path)
         if position.last_start >= 0:
             write_checkpoint(self._files, path, self._with_index(log, checkpoint, was_closed))
         if self._files.exists(f"{self._root}/abort"):
