@@ -1,15 +1,17 @@
-"""Can the small files of a data folder be read: `config/*.json`, their previous generations, `timers`, and
-which topics were deleted.
+"""Can the small files of a data folder be read: `config/*.json`, their previous generations, the key of its
+users, `timers`, and which topics were deleted.
 
-A broker reads the previous generation (`.bak`) when a file is unreadable, and does not start when both are.
+A broker reads the previous generation (`.bak`) when a file is unreadable, and does not start when both are,
+nor when it is that of its users.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from kourou.access.sealing import unseal
 from kourou.doors.files import Files
-from kourou.errors import Corrupt, ProtocolError
+from kourou.errors import ConfigError, Corrupt, ProtocolError
 from kourou.protocol import fastjson
 from kourou.protocol.bodies import ConsumerOffsets, DelayOffsets, GroupTable, TopicTable
 from kourou.protocol.sealed import check_seal
@@ -19,13 +21,26 @@ from kourou.store.findings import NOTE, Finding, MoveAside, Report, RestoreState
 from kourou.store.timers import read_timers
 
 PREVIOUS = ".bak"
+USERS = "config/users.json"
+USERS_KEY = "config/users.key"
 _TEMPORARY = ".tmp"
 _EMPTY = "empty"
+
+
+class _User(msgspec.Struct):
+    secret: str
+
+
+class _Users(msgspec.Struct):
+    users: list[_User] = []
+
+
 _KINDS: dict[str, type[msgspec.Struct]] = {
     "topics.json": TopicTable,
     "subscriptionGroup.json": GroupTable,
     "consumerOffset.json": ConsumerOffsets,
     "delayOffset.json": DelayOffsets,
+    "users.json": _Users,
 }
 
 
@@ -44,6 +59,7 @@ def check_state(files: Files, root: str, report: Report) -> frozenset[str] | Non
                     Finding(severity=NOTE, file=f"{folder}/{name}", what="left over", meaning=meaning)
                 )
     _check_timers(files, root, report)
+    _check_users_key(files, root, report)
     _check_deleted(files, root, report)
     return _topics(files, root)
 
@@ -62,6 +78,8 @@ def _check_file(files: Files, root: str, name: str, report: Report) -> None:
         )
     elif _fault(files, path + PREVIOUS) is None:
         meaning = "a broker takes the previous generation instead"
+        if path.endswith(USERS):
+            meaning = "a broker does not start with it: the generation before may know users who are gone"
         report.findings.append(Finding(file=name, what=fault, meaning=meaning, action=RestoreState(path)))
     else:
         report.findings.append(
@@ -115,6 +133,23 @@ def _check_timers(files: Files, root: str, report: Report) -> None:
         report.findings.append(
             Finding(file="timers/pending", what=str(error), meaning=meaning, action=MoveAside(path))
         )
+
+
+def _check_users_key(files: Files, root: str, report: Report) -> None:
+    """The key is what it was, if it opens what was sealed with it."""
+    path = f"{root}/{USERS}"
+    if not files.exists(path) or _fault(files, path) is not None:
+        return
+    key_path = f"{root}/{USERS_KEY}"
+    report.state_files += 1
+    try:
+        key = files.read(key_path) if files.exists(key_path) else b""
+        for user in fastjson.decode(files.read(path), _Users).users:
+            unseal(user.secret, key)
+    except ConfigError as error:
+        meaning = "a broker that knows users does not start with it"
+        advice = "bring it back from a backup, or move it and users.json away and make the users anew"
+        report.findings.append(Finding(file=USERS_KEY, what=str(error), meaning=meaning, advice=advice))
 
 
 def _check_deleted(files: Files, root: str, report: Report) -> None:

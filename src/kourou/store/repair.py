@@ -25,7 +25,7 @@ from kourou.doors.clock import Clock, SimulatedClock
 from kourou.doors.files import Files, make_lasting_folder
 from kourou.errors import StoreError
 from kourou.protocol import record as records
-from kourou.store.check_state import PREVIOUS
+from kourou.store.check_state import PREVIOUS, USERS
 from kourou.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import ENTRY_BYTES, StoreConfig
@@ -125,7 +125,7 @@ class _Repair:
         data = self._files.read(path + PREVIOUS)
         if self._files.exists(path):
             self._move(path)
-        self._files.write_atomically(path, data, keep_previous=False)
+        self._files.write_atomically(path, data, keep_previous=False, private=path.endswith(USERS))
         self._tell(f"{self._short(path)}: the previous generation is back")
 
     def _move(self, path: str) -> None:

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from kourou.access.users import Users
+from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Corrupt, StoreForeign, StoreLocked
 from kourou.protocol import record as records
+from kourou.protocol.access_messages import UserInfo
 from kourou.store.check import alone, check
 from kourou.store.config import StoreConfig
 from kourou.store.consume_queue import ENTRY
@@ -478,6 +481,33 @@ def test_a_list_of_timers_that_cannot_be_read_is_found() -> None:
     files = closed_store()
     files.write_atomically(f"{ROOT}/timers/pending", b"nonsense")
     assert only_error(checked(files)).action == MoveAside(f"{ROOT}/timers/pending")
+
+
+def with_users() -> SimulatedFiles:
+    files = closed_store()
+    users = Users(f"{ROOT}/config/users.json", files, Chance(1).secret_bytes)
+    users.load()
+    for name in ("one", "two"):
+        users.create(UserInfo(username=name, password="a password"))
+    assert checked(files).findings == checked(closed_store()).findings
+    return files
+
+
+def test_damaged_users_are_found_and_brought_back_by_a_repair_alone() -> None:
+    files = with_users()
+    path = f"{ROOT}/config/users.json"
+    overwrite(files, path, files.read(path).index(b"two"), b"six")
+    error = only_error(checked(files))
+    assert error.action == RestoreState(path)
+    assert "does not start" in error.meaning
+
+
+def test_a_damaged_key_of_users_is_found() -> None:
+    files = with_users()
+    overwrite(files, f"{ROOT}/config/users.key", 5, b"#")
+    error = only_error(checked(files))
+    assert (error.file, error.action) == ("config/users.key", None)
+    assert "backup" in error.repair
 
 
 def test_a_garbled_checkpoint_is_found() -> None:
