@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 from kourou.doors.files import Files
 from kourou.errors import StoreLocked
+from kourou.protocol.names import TIMER_TOPIC
+from kourou.protocol.properties import find
 from kourou.protocol.record import MAGIC_BLANK
 from kourou.store.check_index import IndexCheck
 from kourou.store.check_queues import QueueChecks
@@ -47,6 +49,8 @@ Progress = Callable[[int, int], None]
 _RECORDS_A_TURN = 8192
 _CHECKPOINT_BYTES_MIN = 40
 _UNIQUE_ID = b"UNIQ_KEY\x01"
+_ROLLED_AFTER_MS_MIN = 30 * 60 * 1000
+"""Half of the shortest time that messages can be kept for."""
 
 
 class _Topic(NamedTuple):
@@ -204,6 +208,8 @@ class _Check:
             )
             return
         tag = entry_tag(topic.name, properties, store_ms, self._config.delay_levels_ms)
+        if topic.name == TIMER_TOPIC:
+            tag = _wake_ms(properties, store_ms)
         queues.take(name, queue_id, queue_offset, place, size, tag)
 
     def _topic(self, name: bytes) -> _Topic:
@@ -311,6 +317,14 @@ def _keys(hashes: KeyHashes, keyed: list[Keyed]) -> Keys:
     keys = Keys([], [])
     hashes.collect(keyed, keys)
     return keys
+
+
+def _wake_ms(properties: bytes, store_ms: int) -> int:
+    """When a timed message is to be taken up; 0 when that cannot be told, because it may be looked at before
+    it is due."""
+    value = find(properties, b"TIMER_OUT_MS") or b""
+    out_ms = int(value) if value.isdigit() and len(value) <= 18 else 0
+    return out_ms if out_ms <= store_ms + _ROLLED_AFTER_MS_MIN else 0
 
 
 def _usual_id_at(properties: bytes) -> int:

@@ -18,13 +18,13 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from kourou.doors.clock import Clock, SimulatedClock
 from kourou.doors.files import Files, make_lasting_folder
 from kourou.errors import StoreError
 from kourou.protocol import record as records
+from kourou.store.aside import copy_to_quarantine, quarantine
 from kourou.store.check_state import PREVIOUS, USERS
 from kourou.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from kourou.store.commit_log import CommitLog
@@ -32,7 +32,6 @@ from kourou.store.config import ENTRY_BYTES, StoreConfig
 from kourou.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, ConsumeQueues
 from kourou.store.dispatch import entry_tag
 from kourou.store.findings import (
-    QUARANTINE,
     CutTail,
     FillIn,
     MoveAside,
@@ -94,8 +93,7 @@ class _Repair:
         self._report = report
         self._tell = tell
         self._root = config.root
-        moment = datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
-        self._quarantine = f"{config.root}/{QUARANTINE}/{moment:%Y%m%dT%H%M%S}{clock.now_ms() % 1000:03d}Z"
+        self._quarantine = quarantine(config.root, clock.now_ms())
         self._ends: dict[tuple[str, int], int] = {}  # of queues that are built again
 
     def run(self) -> str:
@@ -184,20 +182,7 @@ class _Repair:
             start = stop
 
     def _copy(self, log: CommitLog, start: int, end: int) -> None:
-        path = f"{self._quarantine}/commitlog-{start}-{end}"
-        make_lasting_folder(self._files, self._quarantine)
-        with closing(self._files.open(path, create=True)) as file:
-            file.truncate(end - start)
-            at = start
-            while at < end:
-                data = log.read(min(_COPY_BYTES, end - at), at)
-                if not data:
-                    break
-                if data.strip(b"\0"):  # a file that was missing is all holes
-                    file.pwrite(data, at - start)
-                at += len(data)
-            file.sync()
-        self._files.sync_folder(self._quarantine)
+        path = copy_to_quarantine(self._files, log, self._quarantine, start, end)
         self._tell(f"bytes {start} to {end} of the log copied to {self._short(path)}")
 
     def _stand_in(self, log: CommitLog, start: int, end: int, store_ms: int, *, is_file_end: bool) -> None:

@@ -13,6 +13,7 @@ from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Corrupt, StoreForeign, StoreLocked
 from kourou.protocol import record as records
 from kourou.protocol.access_messages import UserInfo
+from kourou.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from kourou.store.check import alone, check
 from kourou.store.config import StoreConfig
 from kourou.store.consume_queue import ENTRY
@@ -508,6 +509,26 @@ def test_a_damaged_key_of_users_is_found() -> None:
     error = only_error(checked(files))
     assert (error.file, error.action) == ("config/users.key", None)
     assert "backup" in error.repair
+
+
+@pytest.mark.parametrize(
+    ("topic", "property_", "severity"),
+    [
+        (SCHEDULE_TOPIC, b"DELAY\x015\x02", "note"),  # somebody may have changed what level 5 means
+        (TIMER_TOPIC, b"TIMER_OUT_MS\x011700000060000\x02", "error"),
+    ],
+)
+def test_a_wrong_time_in_the_queue_of_those_who_wait_is_found(
+    topic: str, property_: bytes, severity: str
+) -> None:
+    files = SimulatedFiles()
+    store = store_on(files, clock=SimulatedClock(1_700_000_000_000), index_enabled=False)
+    store.append(draft(b"later", topic, 0, property_, tags_code=1_700_000_060_000))
+    store.close()
+    assert checked(files).errors == []
+    overwrite(files, queue_path(topic), 12, b"\x40")
+    (found,) = [each for each in checked(files).findings if "wrong time" in each.what]
+    assert (found.severity, found.action) == (severity, RebuildQueue(topic, 0))
 
 
 def test_a_garbled_checkpoint_is_found() -> None:

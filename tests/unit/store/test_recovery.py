@@ -569,3 +569,28 @@ def test_what_is_stored_after_a_start_was_not_recovered() -> None:
     for number in range(3, 8):
         store.append(draft(b"%d" % number))
     assert [record.body for record in store.recovered()] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_vouched_end_that_has_rotten_is_told_counted_and_kept(
+    is_closed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = SimulatedFiles()
+    store = store_on(files)
+    fill(store, 3)
+    end, last = store.wrote, store.wrote - 40
+    store.close()
+    if not is_closed:
+        files.open(f"{ROOT}/abort", create=True)
+    files.open(log_path()).pwrite(b"####", last)
+    damaged = files.read(log_path())
+    again = store_on(files)
+    (damage,) = again.damage
+    assert (damage.end, again.wrote, again.has_lost_its_end) == (end, damage.start, True)
+    assert len(bodies_of(again)) == 2
+    assert "are damaged" in caplog.text
+    (moment,) = files.list(f"{ROOT}/quarantine")
+    kept = files.read(f"{ROOT}/quarantine/{moment}/commitlog-{damage.start}-{end}")
+    assert kept == damaged[damage.start : end]
+    again.close()
+    assert store_on(files).damage == []
