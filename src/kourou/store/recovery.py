@@ -49,6 +49,7 @@ _OUR_HEAD = Struct(">ii4xi4xqqi16xq20xi")  # V1, both hosts IPv4: the body follo
 _TOPIC_BYTES_MAX = 127
 _CRC_START = b"__CRC32#\x01"
 _MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
+_BLANK = b"\xcb\xd4\x31\x94"
 _END_OF_FILES = 1 << 62
 _WINDOW_BYTES = 8 << 20
 _WINDOW_BYTES_MAX = 64 << 20
@@ -293,6 +294,22 @@ def checked_record(data: bytes, at: int, end: int, verify: bool, physical_offset
             if any(b"\x01" not in each for each in properties.split(b"\x02") if each):
                 return records.Checked(Verdict.BAD, checked.size, "properties that are none")
     return checked
+
+
+def is_overwritten(log: CommitLog, record: Record, at: int) -> bool:
+    """Whether a record without a CRC of the whole had one, most likely: it lies in a file that begins with a
+    record of ours, and what comes after it is none. Whatever took its end has gone on there."""
+    following = at + record.size
+    if record.properties[-records.CRC_PROPERTY_BYTES :].startswith(_CRC_START):
+        return False
+    if following % log.segments.segment_bytes == 0:
+        return False
+    head = log.read(8, following)
+    if not any(head) or head[4:] in (*_MAGICS, _BLANK):
+        return False
+    base = at - at % log.segments.segment_bytes
+    first = log.read(min(int.from_bytes(log.read(4, base), "big"), _WINDOW_BYTES_MAX), base)
+    return sketched(first, memoryview(first), 0, base) is not None
 
 
 def _was_a_crc(end: bytes) -> bool:
@@ -562,6 +579,8 @@ class Finder:
                 continue
             left = segment_end - at
             checked = checked_record(window, within, min(len(window), within + left), self._verify, at)
+            if checked.record is not None and self._verify and is_overwritten(self._log, checked.record, at):
+                checked = records.Checked(Verdict.BAD, checked.size, "its end is overwritten")
             if checked.verdict is Verdict.OK and checked.record is not None:
                 self._last_stored_ms = checked.record.store_ms
                 yield window, within, sketch_of(checked.record)
