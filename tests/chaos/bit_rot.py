@@ -116,7 +116,9 @@ def harm(files: SimulatedFiles, chance: Chance) -> Harm:
             kinds.setdefault(kind, []).append(path)
     while True:
         kinds = large if chance.random() < 0.6 else small
-        done = _harm(files, chance.choice(kinds[chance.choice(sorted(kinds))]), chance)
+        paths = kinds[chance.choice(sorted(kinds))]
+        path = chance.choice(paths if chance.randrange(4) else paths[-1:])  # the end is no place like others
+        done = _harm(files, path, chance)
         if done.changed:
             return done
 
@@ -136,6 +138,10 @@ def _harm(files: SimulatedFiles, path: str, chance: Chance) -> Harm:
             text = file.pread(size, 0)  # a number that stays one: nothing but a checksum tells
             at = chance.choice([place for place, byte in enumerate(text) if 48 <= byte < 58])
             data = bytearray((text[at] ^ 1,))
+        if "/index/" in path and chance.randrange(2):  # one bit, so that each field is harmed by itself, too
+            live = _live_bytes_of_index(files, path)
+            at = chance.choice(live[: HEADER.size] if chance.randrange(2) else live)
+            data = bytearray((file.pread(1, at)[0] ^ 1 << chance.randrange(8),))
         new = bytes(data)
     else:
         unit = PAGE_BYTES if kind == "misdirect" else SECTOR_BYTES
@@ -219,7 +225,7 @@ class Case:
             return self.harm.changed[0] < count * ENTRY_BYTES - int(base)
         if self.name.startswith("index/"):
             live = _live_bytes_of_index(self.made.files, self.harm.path)
-            return not live.isdisjoint(self.harm.changed)
+            return not set(live).isdisjoint(self.harm.changed)
         if self.small in SMALL_FILES:  # unless it is one generation in the place of the other
             path = f"{ROOT}/{self.small}"
             return self.files.read(self.harm.path) not in [
@@ -359,11 +365,11 @@ class Case:
         return Served(f"{what}  [{self.harm}; python -m tests.chaos.bit_rot 1 {self.seed}]")
 
 
-def _live_bytes_of_index(files: SimulatedFiles, path: str) -> set[int]:
+def _live_bytes_of_index(files: SimulatedFiles, path: str) -> list[int]:
     """Header, slots, and the entries that the header counts: number 0 is never used."""
     count = HEADER.unpack(files.open(path).pread(HEADER.size, 0))[-1]
     entries_at = HEADER.size + 4 * CONFIG.index_slots
-    return {*range(entries_at), *range(entries_at + 20, entries_at + 20 * count)}
+    return [*range(entries_at), *range(entries_at + 20, entries_at + 20 * count)]
 
 
 def _replaced(files: SimulatedFiles, report: Report) -> Iterator[str]:

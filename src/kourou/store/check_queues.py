@@ -142,7 +142,7 @@ class QueueCheck:
             elif there[:2] != (place, size):
                 kind = "wrong"
             elif self.queue.topic in _TAG_IS_A_TIME:
-                is_hash = self.queue.topic == TIMER_TOPIC and there[2] < _TIME_MIN  # nobody goes by it
+                is_hash = self.queue.topic == TIMER_TOPIC and -_TIME_MIN <= there[2] < _TIME_MIN
                 if tag < _TIME_MIN or is_hash:
                     self.good += 1
                     continue

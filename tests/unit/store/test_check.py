@@ -518,15 +518,16 @@ def test_a_damaged_key_of_users_is_found() -> None:
         (TIMER_TOPIC, b"TIMER_OUT_MS\x011700000060000\x02", "error"),
     ],
 )
+@pytest.mark.parametrize("damage", [b"\x40", b"\x80"])
 def test_a_wrong_time_in_the_queue_of_those_who_wait_is_found(
-    topic: str, property_: bytes, severity: str
+    topic: str, property_: bytes, severity: str, damage: bytes
 ) -> None:
     files = SimulatedFiles()
     store = store_on(files, clock=SimulatedClock(1_700_000_000_000), index_enabled=False)
     store.append(draft(b"later", topic, 0, property_, tags_code=1_700_000_060_000))
     store.close()
     assert checked(files).errors == []
-    overwrite(files, queue_path(topic), 12, b"\x40")
+    overwrite(files, queue_path(topic), 12, damage)
     (found,) = [each for each in checked(files).findings if "wrong time" in each.what]
     assert (found.severity, found.action) == (severity, RebuildQueue(topic, 0))
 
