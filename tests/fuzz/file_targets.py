@@ -30,8 +30,8 @@ from kourou.store.checkpoint import Checkpoint, damaged_marks, read_checkpoint
 from kourou.store.deleted import DeletedTopics
 from kourou.store.index_file import IndexFile, Shape
 from kourou.store.timers import read_timers
-from tests.chaos.bit_rot import CONFIG, Made, all_files, made, opened
 from tests.chaos.power_cuts import quiet
+from tests.chaos.rot_folder import CONFIG, Made, all_files, made, opened
 from tests.fuzz.target import Target
 from tests.guarded_cluster import PLAIN_ACL
 

@@ -21,10 +21,11 @@ from kourou.access.acl_files import Folder
 from kourou.access.addresses import Addresses
 from kourou.access.rules import ACTION_NAMES, Entry, Policy, parse_pattern
 from kourou.access.sealing import KEY_BYTES, NONCE_BYTES, seal, unseal
-from kourou.errors import ConfigError, NotFound, Refused
+from kourou.errors import ConfigError, NotFound, ProtocolError, Refused
 from kourou.protocol.access_messages import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.names import printable
+from kourou.protocol.sealed import check_seal, sealed
 
 USERS_MAX: Final = 10_000
 ENTRIES_MAX: Final = 1_000
@@ -74,10 +75,12 @@ class Users:
         before = self._key, self._users, self._acls
         try:
             key = self._folder.read(key_path)
-            stored = msgspec.json.decode(self._folder.read(self._path), type=_Stored)
+            data = self._folder.read(self._path)
+            check_seal(data)
+            stored = msgspec.json.decode(data, type=_Stored)
         except OSError as error:
             raise ConfigError(f"users cannot be read: {error.filename}: {error.strerror}") from None
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        except (ProtocolError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise ConfigError(f"users cannot be read: {self._path}: {error}") from None
         self._key = key
         self._users = {user.username: user for user in stored.users}
@@ -208,7 +211,7 @@ class Users:
 
     def _save(self, users: dict[str, _StoredUser], acls: dict[str, AclInfo]) -> None:
         data = msgspec.json.encode(_Stored(list(users.values()), list(acls.values())))
-        self._folder.write_atomically(self._path, msgspec.json.format(data), private=True)
+        self._folder.write_atomically(self._path, sealed(msgspec.json.format(data, indent=1)), private=True)
         self._users, self._acls = users, acls
         self._stamp = self._look()
 

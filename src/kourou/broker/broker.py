@@ -627,7 +627,7 @@ class Broker:
             self.topics.load()
             self.groups.load()
             self.offsets.load()
-            if self.store.was_unclean:
+            if self.store.was_unclean or self.store.has_lost_its_end:
                 self.offsets.after_crash(self.store.max_offset)
             self.replicating.load()
             self._is_loaded = True

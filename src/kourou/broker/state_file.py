@@ -23,8 +23,8 @@ from kourou.doors.files import Files, is_full
 from kourou.errors import Busy, Corrupt, DiskFault, ProtocolError, StoreError
 from kourou.protocol import fastjson
 from kourou.protocol.codes import ResponseCode
+from kourou.protocol.sealed import check_seal, sealed
 from kourou.store.flush import Background
-from kourou.store.sealed import check_seal, sealed
 
 logger = logging.getLogger(__name__)
 

@@ -342,9 +342,11 @@ class Timers:
         """Take in the next entries of the queue, but for those that are done."""
         self.taken_in.note(len(entries) // ENTRY.size)
         queue_offset, add = self._indexed, self._pending.add
+        latest_ms = self._clock.now_ms() + self._roll_ms
         for place, size, wake_ms in ENTRY.iter_unpack(entries):
             if size != FILLER_SIZE:
-                if wake_ms < _TIME_MIN:  # of an Apache broker, or built anew from the log: a tag's hash
+                # Of an Apache broker, or built anew from the log: a tag's hash. Too late: damaged.
+                if not _TIME_MIN <= wake_ms <= latest_ms:
                     wake_ms = self._wake_ms_of(place)
                 if not done or not _is_done(done, queue_offset, key_of(wake_ms, place)):
                     add(wake_ms, place)

@@ -428,8 +428,8 @@ class _Tree:
         self.folders: set[str] = {"/", ""}
 
     def names_in(self, folder: str) -> list[str]:
-        every = [*self.files, *self.folders]
-        return [os.path.basename(path) for path in every if path and os.path.dirname(path) == folder != path]
+        every = [path for path in (*self.files, *self.folders) if path and path.startswith(folder)]
+        return [os.path.basename(path) for path in every if os.path.dirname(path) == folder != path]
 
     def below(self, folder: str) -> list[str]:
         every = [*self.files, *sorted(self.folders, reverse=True)]

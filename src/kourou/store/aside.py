@@ -7,11 +7,15 @@
 A broker that was a master, and comes back to find another one in its place, may have messages that no one
 else took. They were confirmed to nobody in the mode that asks for replicas; still they are not thrown away.
 The store must be closed: its queues are put right by the recovery of the next `open`.
+
+Bytes that make no record, and give way to something else, are kept beside it:
+
+    quarantine/20261116T080000123Z/commitlog-4096-9000
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 
 import msgspec
@@ -21,6 +25,7 @@ from kourou.errors import StoreLocked
 from kourou.protocol.checksum import crc32
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import StoreConfig
+from kourou.store.findings import QUARANTINE
 from kourou.store.recovery import Finder
 
 FOLDER = "diverged"
@@ -38,6 +43,31 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     messages: int
     queues: dict[str, tuple[int, int]]
     """By `topic/queue id`: the first and the last queue offset."""
+
+
+def copy_to_quarantine(files: Files, log: CommitLog, folder: str, start: int, end: int) -> str:
+    """Copy bytes of the log that make no record to a file in `folder`; returns its path. Raises OSError."""
+    path = f"{folder}/commitlog-{start}-{end}"
+    make_lasting_folder(files, folder)
+    with closing(files.open(path, create=True)) as file:
+        file.truncate(end - start)
+        at = start
+        while at < end:
+            data = log.read(min(_COPY_BYTES, end - at), at)
+            if not data:
+                break
+            if data.strip(b"\0"):  # a file that was missing is all holes
+                file.pwrite(data, at - start)
+            at += len(data)
+        file.sync()
+    files.sync_folder(folder)
+    return path
+
+
+def quarantine(root: str, now_ms: int) -> str:
+    """The folder for what is replaced now."""
+    moment = datetime.fromtimestamp(now_ms / 1000, UTC)
+    return f"{root}/{QUARANTINE}/{moment:%Y%m%dT%H%M%S}{now_ms % 1000:03d}Z"
 
 
 def set_aside(

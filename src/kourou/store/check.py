@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 from kourou.doors.files import Files
 from kourou.errors import StoreLocked
+from kourou.protocol.names import TIMER_TOPIC
+from kourou.protocol.properties import find
 from kourou.protocol.record import MAGIC_BLANK
 from kourou.store.check_index import IndexCheck
 from kourou.store.check_queues import QueueChecks
@@ -47,6 +49,8 @@ Progress = Callable[[int, int], None]
 _RECORDS_A_TURN = 8192
 _CHECKPOINT_BYTES_MIN = 40
 _UNIQUE_ID = b"UNIQ_KEY\x01"
+_ROLLED_AFTER_MS_MIN = 30 * 60 * 1000
+"""Half of the shortest time that messages can be kept for."""
 
 
 class _Topic(NamedTuple):
@@ -134,7 +138,10 @@ class _Check:
         queues = QueueChecks(self._queues, self._log.start, self._is_late, has_more_tags)
         index = None
         if self._shape is not None:
-            index = IndexCheck(self._view, self._config.root, self._shape, checkpoint.index, report.is_closed)
+            index = IndexCheck(
+                *(self._view, self._config.root, self._shape, checkpoint.index, report.is_closed),
+                log_is_whole=self._log.start == 0,
+            )
         self._walk(queues, index)
         self._look_at_tail()
         self._look_at_checkpoint()
@@ -155,15 +162,18 @@ class _Check:
         finder = Finder(self._config, self._log, self._log.start, verify=True)
         hashes = KeyHashes()
         keyed: list[Keyed] = []
+        times: dict[int, int] = {}
         for number, sketch in enumerate(finder.sketches(), 1):
             self._take(sketch, queues, keyed)
+            times[sketch[0]] = sketch[2]
             if number % _RECORDS_A_TURN == 0:
                 if index is not None:
-                    index.take(*_keys(hashes, keyed))
+                    index.take(*_keys(hashes, keyed), times)
                 keyed.clear()
+                times.clear()
                 self._progress(self._end - self._log.start, total)
         if index is not None:
-            index.take(*_keys(hashes, keyed))
+            index.take(*_keys(hashes, keyed), times)
         self._report.log_bytes = self._end - self._log.start
         for damage in finder.damage:
             self._say(
@@ -198,6 +208,8 @@ class _Check:
             )
             return
         tag = entry_tag(topic.name, properties, store_ms, self._config.delay_levels_ms)
+        if topic.name == TIMER_TOPIC:
+            tag = _wake_ms(properties, store_ms)
         queues.take(name, queue_id, queue_offset, place, size, tag)
 
     def _topic(self, name: bytes) -> _Topic:
@@ -305,6 +317,14 @@ def _keys(hashes: KeyHashes, keyed: list[Keyed]) -> Keys:
     keys = Keys([], [])
     hashes.collect(keyed, keys)
     return keys
+
+
+def _wake_ms(properties: bytes, store_ms: int) -> int:
+    """When a timed message is to be taken up; 0 when that cannot be told, because it may be looked at before
+    it is due."""
+    value = find(properties, b"TIMER_OUT_MS") or b""
+    out_ms = int(value) if value.isdigit() and len(value) <= 18 else 0
+    return out_ms if out_ms <= store_ms + _ROLLED_AFTER_MS_MIN else 0
 
 
 def _usual_id_at(properties: bytes) -> int:

@@ -1,9 +1,9 @@
 """Does the key index say of the log what the log says of itself?
 
 Entries lie in the index in the order of their records in the log. So the two are read side by side: the
-records' keys, as they go by, against the next entries. Beside that every file is played again from its first
-entry on, as it was written: each entry names the one that was the newest of its slot before it, and at the
-end the slots must be those on the disk.
+records' keys and times, as they go by, against the next entries. Beside that every file is played again from
+its first entry on, as it was written: each entry names the one that was the newest of its slot before it, and
+at the end slots and header must be those on the disk.
 
 An index may be behind the log (a start catches up), begin later than it, and hold an entry twice, after a
 crash. That is no fault.
@@ -12,7 +12,7 @@ crash. That is no fault.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from struct import Struct
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from kourou.doors.files import File, Files
 from kourou.store.checkpoint import IndexMark
 from kourou.store.findings import ERROR, NOTE, Finding, RebuildIndex, Report
-from kourou.store.index_file import ENTRY, HEADER, Header, Shape
+from kourou.store.index_file import ENTRY, HEADER, Header, Shape, seconds_after
 
 _ENTRIES_A_READING = 8192
 _SLOTS_A_READING = 1 << 18
@@ -37,6 +37,32 @@ class _Block(NamedTuple):
     first: int
     hashes: tuple[int, ...]
     places: tuple[int, ...]
+    seconds: tuple[int, ...]
+    header: Header
+    before_ms: int | None
+    """When the last message of the file before was stored, 0 when there is none; None: nothing tells."""
+
+    def time_faults(self, at: int, stored_ms: Sequence[int]) -> Iterator[tuple[int, str]]:
+        """What entries and header say of times, and is wrong: entries from `at` on are of these."""
+        begin_ms, header = self.header.begin_ms, self.header
+        due = [seconds_after(begin_ms, ms) for ms in stored_ms]
+        number = self.first + at
+        if number == 1:
+            if stored_ms[0] != begin_ms:
+                yield 0, "the header has another time than the first message"
+            due[0] = (
+                self.seconds[0] if self.before_ms is None else seconds_after(self.before_ms, stored_ms[0])
+            )
+        if number + len(due) == header.count and stored_ms[-1] != header.end_ms:
+            yield 0, "the header has another time than the last message"
+        found = self.seconds[at : at + len(due)]
+        if found != tuple(due):
+            for index, (seconds, right) in enumerate(zip(found, due, strict=True)):
+                if seconds != right:
+                    yield number + index, "has another time than its message"
+
+
+_NO_BLOCK = _Block("", 0, (), (), (), Header(), None)
 
 
 @dataclass
@@ -53,8 +79,16 @@ class IndexCheck:
     """The index, while the log goes by: `take` the keys of its records, in order; then `finish`."""
 
     def __init__(
-        self, files: Files, root: str, shape: Shape, mark: IndexMark | None, is_closed: bool
+        self,
+        files: Files,
+        root: str,
+        shape: Shape,
+        mark: IndexMark | None,
+        is_closed: bool,
+        *,
+        log_is_whole: bool,
     ) -> None:
+        """`log_is_whole`: it has its first byte still, so no file of the index has gone with its messages."""
         self._files = files
         self._root = root
         self._shape = shape
@@ -63,7 +97,8 @@ class IndexCheck:
         self._names = files.list(f"{root}/index")
         self._faults: dict[tuple[str, str], _Fault] = {}
         self._blocks = self._read_all()
-        self._block = _Block("", 0, (), ())
+        self._block = _NO_BLOCK
+        self._before_ms = 0 if log_is_whole else None
         self._at = 0  # in the block
         self._first_place: int | None = None
         self._before = 0  # keys of messages before the first that is in the index
@@ -75,8 +110,8 @@ class IndexCheck:
 
     # The log goes by.
 
-    def take(self, hashes: list[int], places: list[int]) -> None:
-        """The hashes of keys, and the place of each one's record."""
+    def take(self, hashes: list[int], places: list[int], times: dict[int, int]) -> None:
+        """The hashes of keys, and the place of each one's record; by place, when a record was stored."""
         at, count = 0, len(hashes)
         while at < count:
             if not self._has_more():
@@ -88,10 +123,11 @@ class IndexCheck:
             if block.places[start : start + step] == tuple(places[at : at + step]) and block.hashes[
                 start : start + step
             ] == tuple(hashes[at : at + step]):
+                self._compare_times([times[place] for place in places[at : at + step]])
                 at += step
                 self._at += step
             else:
-                at = self._compare_each(hashes, places, at, at + step)
+                at = self._compare_each(hashes, places, times, at, at + step)
 
     def _has_more(self) -> bool:
         while self._at >= len(self._block.hashes):
@@ -103,11 +139,23 @@ class IndexCheck:
                 self._first_place = block.places[0]
         return True
 
-    def _compare_each(self, hashes: list[int], places: list[int], at: int, end: int) -> int:
+    def _compare_times(self, stored_ms: Sequence[int]) -> None:
+        """The next entries are of messages that were stored then."""
+        path = self._block.path
+        for number, what in self._block.time_faults(self._at, stored_ms):
+            if number:
+                self._blame(path, self._shape.entry_at(number), what, number)
+            else:
+                self._blame(path, 0, what)
+
+    def _compare_each(
+        self, hashes: list[int], places: list[int], times: dict[int, int], at: int, end: int
+    ) -> int:
         """Entry by entry, as far as this block goes; returns which key is due next."""
         while at < end and self._at < len(self._block.hashes):
             key_hash, place = self._block.hashes[self._at], self._block.places[self._at]
             if (key_hash, place) == (hashes[at], places[at]):
+                self._compare_times((times[place],))
                 at += 1
                 self._at += 1
             elif place > places[at]:
@@ -155,6 +203,7 @@ class IndexCheck:
         header = Header(*HEADER.unpack(file.pread(HEADER.size, 0)))
         if not 1 <= header.count <= self._shape.entries:
             self._blame(path, HEADER.size - _SLOT_BYTES, f"the header counts {header.count} entries")
+            self._before_ms = None
             return
         count = header.count
         mark = self._mark
@@ -168,8 +217,23 @@ class IndexCheck:
             hashes = numbers[0::4]
             self._play(path, first, hashes, numbers[3::4], newest)
             self._entries += number
-            yield _Block(path, first, hashes, numbers[1::4])
+            yield _Block(path, first, hashes, numbers[1::4], numbers[2::4], header, self._before_ms)
         self._compare_slots(path, file, newest, count if count < header.count else None)
+        self._compare_header(path, file, header, newest if count == header.count else None)
+        self._before_ms = header.end_ms
+
+    def _compare_header(self, path: str, file: File, header: Header, newest: array[int] | None) -> None:
+        """`newest` are the slots, if the header speaks of them. It is written after the entries it counts."""
+        if header.count <= 1:
+            return
+        ends = [
+            ENTRY.unpack(file.pread(ENTRY.size, self._shape.entry_at(each)))[1]
+            for each in (1, header.count - 1)
+        ]
+        if [header.begin_place, header.end_place] != ends:
+            self._blame(path, 0, "the header has other places than its first and last entry")
+        if newest is not None and header.slots_used != len(newest) - newest.count(0):
+            self._blame(path, 0, f"the header counts {header.slots_used} slots in use")
 
     def _play(
         self, path: str, first: int, hashes: tuple[int, ...], olders: tuple[int, ...], newest: array[int]

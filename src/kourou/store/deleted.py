@@ -5,6 +5,8 @@ must not bring the topic back; and if it was made again, the records of its new 
 offsets as those of the old one. So deletion is noted, durably and before anything else of it happens:
 
     deletedtopics.json      {"orders": 4096}      records of `orders` before byte 4096 are nobody's
+
+A wrong number there would hide messages that are somebody's, so the file is sealed.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import Final
 import msgspec
 
 from kourou.doors.files import Files
-from kourou.errors import Corrupt
+from kourou.errors import Corrupt, ProtocolError
+from kourou.protocol.sealed import KEY, check_seal, sealed
 
 FILE: Final = "deletedtopics.json"
 
@@ -26,9 +29,12 @@ log = logging.getLogger(__name__)
 def read_deleted(data: bytes) -> dict[str, int]:
     """Where the log ended when each topic was deleted. Raises Corrupt."""
     try:
-        return _decode(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        check_seal(data)
+        ends = _decode(data)
+    except (ProtocolError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise Corrupt(str(error)) from None
+    ends.pop(KEY, None)
+    return ends
 
 
 class DeletedTopics:
@@ -60,5 +66,7 @@ class DeletedTopics:
         OSError; then it is not noted."""
         ends = {name: place for name, place in self._ends.items() if place > log_start}
         ends[topic] = end
-        self._files.write_atomically(self._path, msgspec.json.encode(ends))
+        self._files.write_atomically(
+            self._path, sealed(msgspec.json.format(msgspec.json.encode(ends), indent=1))
+        )
         self._ends = ends

@@ -4,6 +4,7 @@
     32  slots in use i32 | next entry i32
     40  slot      number of the newest entry of this slot i32                            `slots` of them
         entry     key hash i32 | place i64 | seconds since the first message i32 | next older entry i32
+                  of the very first one: since the last message of the file before
 
 A key's slot is its hash modulo the number of slots; from there a chain of entries leads back in time. Entry 0
 is never used: a slot of 0 is empty. The file has its full length from the start, most of it holes.
@@ -136,9 +137,10 @@ class IndexFile:
         if not pages:
             pages += [None] * (slots // _PAGE_SLOTS + 1)
         first = header.count
-        data, older = _entries(
-            *(hashes, places, first, self._seconds(stored_ms), slots, _PAGE_BITS, pages, self._load_page)
-        )
+        seconds = seconds_after(header.begin_ms, stored_ms)
+        data, older = _entries(*(hashes, places, first, seconds, slots, _PAGE_BITS, pages, self._load_page))
+        if first <= 1 and seconds:
+            data = _timed_by_the_first(data)
         try:
             self.file().pwrite(data, self.shape.entry_at(first))
         except OSError:
@@ -154,10 +156,6 @@ class IndexFile:
         header.count = first + len(hashes)
         header.end_ms, header.end_place = stored_ms, places[-1]
         self.unsaved += len(hashes)
-
-    def _seconds(self, stored_ms: int) -> int:
-        begin_ms = self.header.begin_ms
-        return min(max(0, stored_ms - begin_ms) // 1000, _SECONDS_MAX) if begin_ms > 0 else 0
 
     def file(self) -> File:
         if self._file is None:
@@ -292,6 +290,19 @@ class IndexFile:
         if number < 0:
             raise Corrupt(f"{self.path}: slot {slot} holds {number}")
         return number
+
+
+def seconds_after(begin_ms: int, stored_ms: int) -> int:
+    """What an entry says of its message's time. A file's first one says it of the file before, whose last
+    message `begin_ms` is until the file has one of its own; 0 when there is none."""
+    return min(max(0, stored_ms - begin_ms) // 1000, _SECONDS_MAX) if begin_ms > 0 else 0
+
+
+def _timed_by_the_first(data: bytes) -> bytes:
+    """The first entries of a file: those beside the very first one are of its time."""
+    entries = [ENTRY.unpack_from(data, at) for at in range(0, len(data), ENTRY.size)]
+    packed = [ENTRY.pack(key_hash, place, 0, older) for key_hash, place, _, older in entries[1:]]
+    return data[: ENTRY.size] + b"".join(packed)
 
 
 def entries_plainly(

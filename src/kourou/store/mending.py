@@ -26,7 +26,7 @@ from kourou.store.commit_log import RECORD_OVERHEAD_BYTES_MAX, CommitLog
 from kourou.store.config import ENTRY_BYTES, StoreConfig
 from kourou.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, Entry
 from kourou.store.dispatch import entry_tag
-from kourou.store.recovery import Finder, Sketch, checked_record, sketch_of, sketched
+from kourou.store.recovery import Finder, Sketch, checked_record, is_overwritten, sketch_of, sketched
 
 SEARCH_BYTES_MAX = 256 << 20
 """How much of the log is searched for a record whose entry is wrong; the loop waits meanwhile."""
@@ -112,8 +112,9 @@ class Mender:
         found = sketched(data, memoryview(data), 0, place)
         if found is None:
             checked = checked_record(data, 0, len(data), True, place)
-            if checked.verdict is Verdict.OK and checked.record is not None:
-                found = sketch_of(checked.record)
+            record = checked.record if checked.verdict is Verdict.OK else None
+            if record is not None and not is_overwritten(self._log, record, place):
+                found = sketch_of(record)
         return found
 
     def _tag(self, queue: ConsumeQueue, found: Sketch) -> int:

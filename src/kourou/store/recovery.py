@@ -49,6 +49,7 @@ _OUR_HEAD = Struct(">ii4xi4xqqi16xq20xi")  # V1, both hosts IPv4: the body follo
 _TOPIC_BYTES_MAX = 127
 _CRC_START = b"__CRC32#\x01"
 _MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
+_BLANK = b"\xcb\xd4\x31\x94"
 _END_OF_FILES = 1 << 62
 _WINDOW_BYTES = 8 << 20
 _WINDOW_BYTES_MAX = 64 << 20
@@ -88,6 +89,18 @@ class Recovered(NamedTuple):
     """How many records were looked at."""
     changed: dict[ConsumeQueue, int]
     """Queues that were written to, and the first entry that was."""
+    has_lost_its_end: bool = False
+    """The last of `damage` was the end of the log; what is stored next takes its places."""
+
+
+Keep = Callable[[int, int], None]
+"""Is told of bytes of the log, from a place to another."""
+
+
+class _Vouched(NamedTuple):
+    end: int
+    """The checkpoint knows of a record that ends there; 0 when it knows of none."""
+    keep: Keep
 
 
 class _EntriesMissing(Exception):
@@ -100,8 +113,13 @@ def recover(
     queues: ConsumeQueues,
     checkpoint: Checkpoint,
     is_clean: bool,
+    keep: Keep = lambda start, end: None,
 ) -> Recovered:
-    """Bring log and queues, freshly loaded, to one consistent end. Changes files; the lock must be held."""
+    """Bring log and queues, freshly loaded, to one consistent end. Changes files; the lock must be held.
+
+    `keep` is told of bytes that are about to be cut off, though the checkpoint vouches for records there: no
+    torn write, but damage with nothing whole after it.
+    """
     _refuse_a_lost_log(config, log, queues, checkpoint, is_clean)
     if log.segments.is_empty:
         for queue in queues.on_disk():
@@ -111,13 +129,14 @@ def recover(
         log.resume(0)
         return Recovered(Position(0, -1, 0), 0, False, [], 0, {})
     start, last = _start(config, log, queues, checkpoint, is_clean)
+    vouched = _Vouched(checkpoint.end if checkpoint.last_record >= 0 else 0, keep)
     try:
-        return _Walk(config, log, queues, is_clean, start, last).run(start < checkpoint.end)
+        return _Walk(config, log, queues, is_clean, start, last, vouched).run(start < checkpoint.end)
     except _EntriesMissing:
         for queue in queues.on_disk():
             queue.loaded()
         _trust(log, queues, log.start)
-        return _Walk(config, log, queues, is_clean, log.start, None).run(is_rebuilt=True)
+        return _Walk(config, log, queues, is_clean, log.start, None, vouched).run(is_rebuilt=True)
 
 
 def _refuse_a_lost_log(
@@ -277,6 +296,22 @@ def checked_record(data: bytes, at: int, end: int, verify: bool, physical_offset
     return checked
 
 
+def is_overwritten(log: CommitLog, record: Record, at: int) -> bool:
+    """Whether a record without a CRC of the whole had one, most likely: it lies in a file that begins with a
+    record of ours, and what comes after it is none. Whatever took its end has gone on there."""
+    following = at + record.size
+    if record.properties[-records.CRC_PROPERTY_BYTES :].startswith(_CRC_START):
+        return False
+    if following % log.segments.segment_bytes == 0:
+        return False
+    head = log.read(8, following)
+    if not any(head) or head[4:] in (*_MAGICS, _BLANK):
+        return False
+    base = at - at % log.segments.segment_bytes
+    first = log.read(min(int.from_bytes(log.read(4, base), "big"), _WINDOW_BYTES_MAX), base)
+    return sketched(first, memoryview(first), 0, base) is not None
+
+
 def _was_a_crc(end: bytes) -> bool:
     """Whether the end of some properties looks like that of our records, some of its bytes apart."""
     alike = sum(found == expected for found, expected in zip(end, _CRC_START, strict=False))
@@ -295,8 +330,10 @@ class _Walk:
         is_clean: bool,
         start: int,
         last: Record | None,
+        vouched: _Vouched,
     ) -> None:
         self._config = config
+        self._vouched = vouched
         self._is_clean = is_clean
         self._log = log
         self._queues = queues
@@ -320,6 +357,9 @@ class _Walk:
         self._write_entries()
         reached("after-recovery-rebuild")
         end = self._last.end
+        if has_lost_its_end := end < self._vouched.end:
+            self._vouched.keep(end, self._vouched.end)
+            self._damage.append(Damage(end, self._vouched.end, "the last messages are no records any more"))
         reached("before-recovery-truncate")
         self._log.segments.cut(end)
         reached("after-recovery-truncate")
@@ -330,7 +370,10 @@ class _Walk:
             queue.correct_min(self._log.start)
             queue.next_offset = queue.max_offset
             queue.loaded()
-        return Recovered(self._last, self._start, is_rebuilt, self._damage, self._walked, self._changed)
+        return Recovered(
+            *(self._last, self._start, is_rebuilt, self._damage, self._walked, self._changed),
+            has_lost_its_end=has_lost_its_end,
+        )
 
     def _refuse_what_is_no_log(self) -> None:
         """A log without a single record, and not empty either, is somebody else's: cut nothing there.
@@ -536,6 +579,8 @@ class Finder:
                 continue
             left = segment_end - at
             checked = checked_record(window, within, min(len(window), within + left), self._verify, at)
+            if checked.record is not None and self._verify and is_overwritten(self._log, checked.record, at):
+                checked = records.Checked(Verdict.BAD, checked.size, "its end is overwritten")
             if checked.verdict is Verdict.OK and checked.record is not None:
                 self._last_stored_ms = checked.record.store_ms
                 yield window, within, sketch_of(checked.record)

@@ -18,21 +18,20 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from kourou.doors.clock import Clock, SimulatedClock
 from kourou.doors.files import Files, make_lasting_folder
 from kourou.errors import StoreError
 from kourou.protocol import record as records
-from kourou.store.check_state import PREVIOUS
+from kourou.store.aside import copy_to_quarantine, quarantine
+from kourou.store.check_state import PREVIOUS, USERS
 from kourou.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import ENTRY_BYTES, StoreConfig
 from kourou.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, ConsumeQueues
 from kourou.store.dispatch import entry_tag
 from kourou.store.findings import (
-    QUARANTINE,
     CutTail,
     FillIn,
     MoveAside,
@@ -40,6 +39,7 @@ from kourou.store.findings import (
     RebuildQueue,
     Report,
     RestoreState,
+    RewriteCheckpoint,
     SetAside,
 )
 from kourou.store.key_index import KeyIndex
@@ -93,8 +93,7 @@ class _Repair:
         self._report = report
         self._tell = tell
         self._root = config.root
-        moment = datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
-        self._quarantine = f"{config.root}/{QUARANTINE}/{moment:%Y%m%dT%H%M%S}{clock.now_ms() % 1000:03d}Z"
+        self._quarantine = quarantine(config.root, clock.now_ms())
         self._ends: dict[tuple[str, int], int] = {}  # of queues that are built again
 
     def run(self) -> str:
@@ -124,7 +123,7 @@ class _Repair:
         data = self._files.read(path + PREVIOUS)
         if self._files.exists(path):
             self._move(path)
-        self._files.write_atomically(path, data, keep_previous=False)
+        self._files.write_atomically(path, data, keep_previous=False, private=path.endswith(USERS))
         self._tell(f"{self._short(path)}: the previous generation is back")
 
     def _move(self, path: str) -> None:
@@ -152,6 +151,12 @@ class _Repair:
             new.sync()
         self._files.remove(path)
 
+    def _keep_copy(self, path: str) -> None:
+        """Of a file that is about to be written anew: without it, a crash would have the next start guess."""
+        target = f"{self._quarantine}/{self._short(path)}"
+        make_lasting_folder(self._files, self._quarantine)
+        self._files.write_atomically(target, self._files.read(path), keep_previous=False)
+
     def _short(self, path: str) -> str:
         return path.removeprefix(self._root + "/").lstrip("/")
 
@@ -177,20 +182,7 @@ class _Repair:
             start = stop
 
     def _copy(self, log: CommitLog, start: int, end: int) -> None:
-        path = f"{self._quarantine}/commitlog-{start}-{end}"
-        make_lasting_folder(self._files, self._quarantine)
-        with closing(self._files.open(path, create=True)) as file:
-            file.truncate(end - start)
-            at = start
-            while at < end:
-                data = log.read(min(_COPY_BYTES, end - at), at)
-                if not data:
-                    break
-                if data.strip(b"\0"):  # a file that was missing is all holes
-                    file.pwrite(data, at - start)
-                at += len(data)
-            file.sync()
-        self._files.sync_folder(self._quarantine)
+        path = copy_to_quarantine(self._files, log, self._quarantine, start, end)
         self._tell(f"bytes {start} to {end} of the log copied to {self._short(path)}")
 
     def _stand_in(self, log: CommitLog, start: int, end: int, store_ms: int, *, is_file_end: bool) -> None:
@@ -284,6 +276,8 @@ class _Repair:
                 self._checkpoint.index,
             )
         path = f"{self._root}/checkpoint"
+        if self._named(RewriteCheckpoint):
+            self._keep_copy(path)
         if position.last_start >= 0:
             write_checkpoint(self._files, path, self._with_index(log, checkpoint, was_closed))
         if self._files.exists(f"{self._root}/abort"):

@@ -46,6 +46,7 @@ from kourou.protocol import record as records
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.names import SCHEDULE_TOPIC
 from kourou.protocol.properties import PROPERTIES_BYTES_MAX
+from kourou.store.aside import copy_to_quarantine, quarantine
 from kourou.store.checkpoint import Checkpointer, read_checkpoint
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import StoreConfig
@@ -183,6 +184,8 @@ class Store:
         self.failed: str | None = None
         """Why nothing is acknowledged any more: a fault of the disk."""
         self.damage: list[Damage] = []
+        self.has_lost_its_end = False
+        """The last messages were damaged when it was opened: what is stored next gets their offsets."""
         """What recovery found unreadable, and set aside."""
         self._files = files
         self._clock = clock
@@ -252,8 +255,9 @@ class Store:
         is_clean = not self._files.exists(f"{config.root}/abort")
         self._log.load()
         self._queues.load(is_clean=is_clean)
-        found = recover(config, self._log, self._queues, checkpoint, is_clean)
+        found = recover(config, self._log, self._queues, checkpoint, is_clean, self._keep_lost_end)
         self.damage = found.damage
+        self.has_lost_its_end = found.has_lost_its_end
         self._recovered_end, self._last_inherited = self._log.end, -1
         self._unclean_from = None if is_clean else min(max(checkpoint.end, self._log.start), self._log.end)
         self._last_start, self._last_store_ms = found.position.last_start, found.position.last_stored_ms
@@ -326,6 +330,16 @@ class Store:
         abort.sync()
         abort.close()
         self._files.sync_folder(self.config.root)
+
+    def _keep_lost_end(self, start: int, end: int) -> None:
+        try:
+            folder = quarantine(self.config.root, self._clock.now_ms())
+            path = copy_to_quarantine(self._files, self._log, folder, start, end)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            path = "nowhere, for want of room"
+        log.error("the log goes on at %d; what lay there up to %d is kept: %s", start, end, path)
 
     def _write_anew(self, start: int) -> None:
         try:

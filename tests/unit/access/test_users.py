@@ -174,3 +174,15 @@ def test_a_sealed_secret_opens_with_its_key_only_and_shows_nothing() -> None:
         with pytest.raises(ConfigError):
             unseal(sealed[:-8] + "AAAAAAA=", b"k" * 32)
     assert seal(b"s", b"k" * 32, b"1" * 16) != seal(b"s", b"k" * 32, b"2" * 16)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"Allow", b"Allov"), (b"order*", b"orde.*"), (b"Normal", b"normal")]
+)
+def test_users_that_have_rotten_are_not_believed(files: MemoryFiles, old: bytes, new: bytes) -> None:
+    first = users(files)
+    first.create(UserInfo(username="shop", password="the secret"))
+    first.create_acl(acl(entry("Topic:order*", "Pub")))
+    files.write_atomically(PATH, files.read(PATH).replace(old, new))
+    with pytest.raises(ConfigError, match=r"users.json: its kourouCrc32 does not fit"):
+        users(files)

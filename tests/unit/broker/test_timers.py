@@ -543,3 +543,16 @@ def test_a_broker_that_is_not_writable_takes_no_recalls(world: BrokerWorld) -> N
     world.start(recall_enabled=True, permission=4)
     reply = recall(world.connect(), RecallHandle("orders", "broker-a", 1_700_000_010_000, "U").encode())
     assert (reply.code, "brokerPermission is 4" in (reply.remark or "")) == (14, True)
+
+
+def test_a_time_that_has_rotten_in_the_queue_does_not_keep_a_message_for_ever(
+    world: BrokerWorld, peer: Peer
+) -> None:
+    timed(peer, 3_000)
+    world.pass_time(1)
+    world.stop()
+    world.files.remove(PENDING)
+    world.files.open(f"{STORE}/consumequeue/{TIMER_TOPIC}/0/{0:020d}").pwrite(b"\x40", 12)
+    world.start()
+    world.pass_time(3)
+    assert delivered(world) == [b"later"]

@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from kourou.access.users import Users
+from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Corrupt, StoreForeign, StoreLocked
 from kourou.protocol import record as records
+from kourou.protocol.access_messages import UserInfo
+from kourou.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from kourou.store.check import alone, check
 from kourou.store.config import StoreConfig
 from kourou.store.consume_queue import ENTRY
@@ -370,6 +374,54 @@ def test_a_garbled_index_is_found(at: int, data: bytes) -> None:
     assert {finding.file.split("/")[0] for finding in report.errors} == {"index"}
 
 
+def store_with_two_index_files(*, is_closed: bool = True) -> SimulatedFiles:
+    """Of 32 entries each, but for the second; with messages seconds apart, two of them at a time."""
+    files = SimulatedFiles()
+    clock = SimulatedClock()
+    store = store_on(files, clock=clock, index_slots=10, index_entries=33)
+    for _ in range(11):
+        fill_with_keys(store, 2)
+        clock.advance(2.5)
+    if is_closed:
+        store.close()
+    assert len(files.list(f"{ROOT}/index")) == 2
+    return files
+
+
+@pytest.mark.parametrize(
+    ("which", "is_closed"),
+    [(0, True), (1, True), (0, False)],  # a start after a kill takes the second away: no mark speaks of it
+)
+def test_every_flipped_bit_of_an_index_that_means_something_is_found(which: int, is_closed: bool) -> None:
+    shape: dict[str, Any] = {"index_slots": 10, "index_entries": 33}
+    files = store_with_two_index_files(is_closed=is_closed)
+    before = checked(files, **shape)
+    assert before.errors == []
+    path = f"{ROOT}/index/{files.list(f'{ROOT}/index')[which]}"
+    data = files.read(path)
+    count = HEADER.unpack(data[: HEADER.size])[-1]
+    entries_at = HEADER.size + 10 * 4
+    for at in [*range(entries_at), *range(entries_at + 20, entries_at + count * 20)]:
+        harmed = files.crashed()
+        overwrite(harmed, path, at, bytes((data[at] ^ 1 << at % 8,)))
+        assert check(StoreConfig(root=ROOT, **shape), harmed).findings != before.findings, at
+
+
+def test_the_first_entry_of_an_index_file_whose_former_is_gone_is_not_judged_by_its_time() -> None:
+    files = store_with_two_index_files()
+    shape: dict[str, Any] = {"index_slots": 10, "index_entries": 33}
+    first, second = files.list(f"{ROOT}/index")
+    files.remove(f"{ROOT}/index/{first}")
+    entry = HEADER.size + 10 * 4 + 20
+    assert files.read(f"{ROOT}/index/{second}")[entry + 12 : entry + 16] == b"\0\0\0\x02"
+    what = [finding.what for finding in checked(files, **shape).errors]
+    assert any("entry 1 has another time" in each for each in what)  # the log is whole: there was a former
+    log = f"{ROOT}/commitlog"
+    files.remove(f"{log}/{files.list(log)[0]}")
+    what = [finding.what for finding in checked(files, **shape).errors]
+    assert not any("another time" in each for each in what)
+
+
 def test_a_missing_index_is_found_where_there_was_one() -> None:
     files = closed_store()
     files.remove(index_path(files))
@@ -430,6 +482,54 @@ def test_a_list_of_timers_that_cannot_be_read_is_found() -> None:
     files = closed_store()
     files.write_atomically(f"{ROOT}/timers/pending", b"nonsense")
     assert only_error(checked(files)).action == MoveAside(f"{ROOT}/timers/pending")
+
+
+def with_users() -> SimulatedFiles:
+    files = closed_store()
+    users = Users(f"{ROOT}/config/users.json", files, Chance(1).secret_bytes)
+    users.load()
+    for name in ("one", "two"):
+        users.create(UserInfo(username=name, password="a password"))
+    assert checked(files).findings == checked(closed_store()).findings
+    return files
+
+
+def test_damaged_users_are_found_and_brought_back_by_a_repair_alone() -> None:
+    files = with_users()
+    path = f"{ROOT}/config/users.json"
+    overwrite(files, path, files.read(path).index(b"two"), b"six")
+    error = only_error(checked(files))
+    assert error.action == RestoreState(path)
+    assert "does not start" in error.meaning
+
+
+def test_a_damaged_key_of_users_is_found() -> None:
+    files = with_users()
+    overwrite(files, f"{ROOT}/config/users.key", 5, b"#")
+    error = only_error(checked(files))
+    assert (error.file, error.action) == ("config/users.key", None)
+    assert "backup" in error.repair
+
+
+@pytest.mark.parametrize(
+    ("topic", "property_", "severity"),
+    [
+        (SCHEDULE_TOPIC, b"DELAY\x015\x02", "note"),  # somebody may have changed what level 5 means
+        (TIMER_TOPIC, b"TIMER_OUT_MS\x011700000060000\x02", "error"),
+    ],
+)
+@pytest.mark.parametrize("damage", [b"\x40", b"\x80"])
+def test_a_wrong_time_in_the_queue_of_those_who_wait_is_found(
+    topic: str, property_: bytes, severity: str, damage: bytes
+) -> None:
+    files = SimulatedFiles()
+    store = store_on(files, clock=SimulatedClock(1_700_000_000_000), index_enabled=False)
+    store.append(draft(b"later", topic, 0, property_, tags_code=1_700_000_060_000))
+    store.close()
+    assert checked(files).errors == []
+    overwrite(files, queue_path(topic), 12, damage)
+    (found,) = [each for each in checked(files).findings if "wrong time" in each.what]
+    assert (found.severity, found.action) == (severity, RebuildQueue(topic, 0))
 
 
 def test_a_garbled_checkpoint_is_found() -> None:

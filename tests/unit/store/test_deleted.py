@@ -78,3 +78,25 @@ def test_notes_of_what_the_log_has_lost_are_dropped() -> None:
     files.open(f"{ROOT}/deletedtopics.json").pwrite(b"#", 0)  # damaged: the one before it counts
     again = store_on(files)._queues.deleted
     assert again.topics == ["A"]
+
+
+@pytest.mark.parametrize(("old", "new"), [(b"4096", b"9096"), (b'"T"', b'"U"')])
+def test_a_note_that_has_rotten_hides_nobodys_messages(old: bytes, new: bytes) -> None:
+    files = SimulatedFiles()
+    store = store_on(files)
+    fill(store, 3, topic="U")
+    store._queues.deleted.note("S", 1, 0)
+    store._queues.deleted.note("T", 4096, 0)
+    store.close()
+    path = f"{ROOT}/deletedtopics.json"
+    files.open(path).pwrite(new, files.read(path).index(old))  # still good JSON
+    again = store_on(files)
+    assert again._queues.deleted.topics == ["S"]
+    assert len(bodies_of(again, "U")) == 3
+
+
+def test_a_note_without_a_checksum_is_read() -> None:
+    files = SimulatedFiles()
+    files.make_folders(ROOT)
+    files.write_atomically(f"{ROOT}/deletedtopics.json", b'{"T":4096}')
+    assert store_on(files)._queues.deleted.end_of("T") == 4096

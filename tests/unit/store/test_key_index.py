@@ -14,7 +14,7 @@ from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import StoreForeign
 from kourou.protocol.record import decode
 from kourou.store.checkpoint import read_checkpoint
-from kourou.store.index_file import HEADER, IndexFile
+from kourou.store.index_file import ENTRY, HEADER, IndexFile
 from kourou.store.recovery import Finder
 from kourou.store.store import Store
 from tests.unit.store.folder import ROOT, draft, store_on
@@ -362,3 +362,18 @@ def test_the_header_says_what_apache_expects() -> None:
     header = HEADER.unpack(files.open(f"{ROOT}/index/{name}").pread(HEADER.size, 0))
     assert header[:3] == (1_700_000_000_000, 1_700_000_004_000, 0)
     assert header[4:] == (4, 7)  # three unique ids and one key; entries 1 to 6
+
+
+def test_the_first_entry_of_a_file_is_timed_by_the_file_before_and_the_others_by_the_first() -> None:
+    clock, files = SimulatedClock(1_700_000_000_000), SimulatedFiles()
+    store = store_on(files, clock=clock, index_slots=10, index_entries=5)
+    for number in range(4):  # two keys each, two messages at a time: a file for each time
+        send(store, number, "k")
+        if number % 2:
+            clock.advance(2.5)
+    store.close()
+    first, second = (files.read(f"{ROOT}/index/{name}") for name in files.list(f"{ROOT}/index"))
+    seconds = [
+        [ENTRY.unpack_from(data, 80 + number * 20)[2] for number in range(1, 5)] for data in (first, second)
+    ]
+    assert seconds == [[0, 0, 0, 0], [2, 0, 0, 0]]

@@ -13,6 +13,7 @@ from kourou.doors.clock import SimulatedClock
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Corrupt, DiskFault
 from kourou.protocol import record as records
+from kourou.store.check import check
 from kourou.store.checkpoint import read_checkpoint
 from kourou.store.config import SYNC_FLUSH
 from kourou.store.consume_queue import ENTRY
@@ -569,3 +570,60 @@ def test_what_is_stored_after_a_start_was_not_recovered() -> None:
     for number in range(3, 8):
         store.append(draft(b"%d" % number))
     assert [record.body for record in store.recovered()] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_vouched_end_that_has_rotten_is_told_counted_and_kept(
+    is_closed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = SimulatedFiles()
+    store = store_on(files)
+    fill(store, 3)
+    end, last = store.wrote, store.wrote - 40
+    store.close()
+    if not is_closed:
+        files.open(f"{ROOT}/abort", create=True)
+    files.open(log_path()).pwrite(b"####", last)
+    damaged = files.read(log_path())
+    again = store_on(files)
+    (damage,) = again.damage
+    assert (damage.end, again.wrote, again.has_lost_its_end) == (end, damage.start, True)
+    assert len(bodies_of(again)) == 2
+    assert "are damaged" in caplog.text
+    (moment,) = files.list(f"{ROOT}/quarantine")
+    kept = files.read(f"{ROOT}/quarantine/{moment}/commitlog-{damage.start}-{end}")
+    assert kept == damaged[damage.start : end]
+    again.close()
+    assert store_on(files).damage == []
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_record_whose_end_and_checksum_are_overwritten_is_not_one_without(is_closed: bool) -> None:
+    files = SimulatedFiles()
+    store = store_on(files)
+    fill(store, 5)
+    if is_closed:
+        store.close()
+    files = files.crashed()
+    end_of_third = files.read(log_path()).index(b"T-0-3") - 83
+    at = files.read(log_path()).rindex(b"TagA", 0, end_of_third)
+    files.open(log_path()).pwrite(b"X" * (end_of_third + 20 - at), at)  # and into the fourth
+    again = store_on(files)
+    assert bodies_of(again) == [b"T-0-0", b"T-0-1", b"T-0-4"]
+    report = check(again.config, files, is_told=True)
+    assert [finding.what for finding in report.errors if "overwritten" in finding.what]
+
+
+def test_a_record_of_another_broker_stays_though_the_one_after_it_is_damaged() -> None:
+    files = SimulatedFiles()
+    files.make_folders(f"{ROOT}/commitlog")
+    log, places = b"", []
+    for number in range(5):
+        places.append(len(log))
+        log += records.encode(
+            *(b"T", 0, 0, number, len(log), 0, 1_700_000_000_000, BORN, 1_700_000_000_000, HERE, 0, 0),
+            *(b"%d" % number, b"TAGS\x01a\x02"),
+        )
+    files.open(log_path(), create=True).pwrite(log.ljust(4096, b"\0"), 0)
+    files.open(log_path()).pwrite(b"X" * 40, places[3])
+    assert bodies_of(store_on(files)) == [b"0", b"1", b"2", b"4"]

@@ -27,7 +27,7 @@ def repaired(files: SimulatedFiles) -> list[str]:
     """Repair it, and see that it is clean; returns the names of all that was set aside."""
     config = StoreConfig(root=ROOT)
     report = check(config, files)
-    assert report.errors, "nothing was wrong"
+    assert report.actions, "nothing was wrong"
     aside = repair(config, report, files, NOW)
     assert check(config, files).errors == []
     assert not files.exists(f"{ROOT}/abort")
@@ -273,3 +273,29 @@ def test_the_list_of_deleted_topics_comes_back_or_is_moved_away(is_previous_whol
     assert set(aside) == (
         {"deletedtopics.json"} | (set() if is_previous_whole else {"deletedtopics.json.bak"})
     )
+
+
+WHOLE = {
+    "deletedtopics.json": b'{"gone":10}',
+    "config/topics.json": b'{"topicConfigTable":{"T":{"topicName":"T"}}}',
+}
+
+
+@pytest.mark.parametrize("name", list(WHOLE))
+def test_a_damaged_previous_generation_is_noted_and_moved_away(name: str) -> None:
+    files = closed_store()
+    for _ in range(2):
+        files.write_atomically(f"{ROOT}/{name}", WHOLE[name])
+    overwrite(files, f"{ROOT}/{name}.bak", 0, b"#")
+    (note,) = [each for each in check(StoreConfig(root=ROOT), files).findings if each.file == f"{name}.bak"]
+    assert note.severity == "note"
+    assert repaired(files) == [f"{name}.bak"]
+
+
+def test_a_damaged_checkpoint_is_kept() -> None:
+    files = closed_store()
+    overwrite(files, f"{ROOT}/checkpoint", 72, b"#")
+    damaged = files.read(f"{ROOT}/checkpoint")
+    assert repaired(files) == ["checkpoint"]
+    (time,) = files.list(f"{ROOT}/quarantine")
+    assert files.read(f"{ROOT}/quarantine/{time}/checkpoint") == damaged

@@ -17,7 +17,7 @@ from kourou.protocol.headers import (
     TimestampReply,
     UpdateOffset,
 )
-from tests.unit.broker.broker_world import BrokerWorld, Peer
+from tests.unit.broker.broker_world import STORE, BrokerWorld, Peer
 
 
 def query(peer: Peer, *, topic: str = "orders", queue_id: int = 0, zero: bool | None = None) -> Command:
@@ -82,6 +82,20 @@ def test_after_a_power_cut_no_offset_is_beyond_its_queue(peer: Peer, world: Brok
     end = world.start().store.max_offset("orders", 0)
     assert end < 3
     assert found(query(world.connect())) == end
+
+
+def test_after_rot_took_the_last_messages_no_offset_is_beyond_its_queue(
+    peer: Peer, world: BrokerWorld
+) -> None:
+    for _ in range(3):
+        peer.send()
+    commit(peer, 3)
+    end = world.broker.store.wrote
+    world.stop()
+    world.files.open(f"{STORE}/commitlog/{0:020d}").pwrite(b"####", end - 40)
+    assert world.start().store.max_offset("orders", 0) == 2
+    assert found(query(world.connect())) == 2
+    assert world.broker.metrics.figures().value("rocketmq_corrupt_records_total") == 1
 
 
 def test_a_reader_of_what_a_power_cut_took_goes_on_where_the_queue_does(

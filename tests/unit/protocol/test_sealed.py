@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kourou.errors import ProtocolError
-from kourou.store.sealed import check_seal, sealed
+from kourou.protocol.sealed import check_seal, sealed
 
 TEXT = b'{\n "offsetTable": {\n  "T@g": {\n   "0": 12\n  }\n }\n}'
 
@@ -37,3 +37,15 @@ def test_what_has_no_seal_is_not_judged(text: bytes) -> None:
 
 def test_an_empty_object_is_not_sealed() -> None:
     assert sealed(b"{}") == b"{}"
+
+
+def test_damage_to_the_seal_itself_does_not_make_a_text_one_without() -> None:
+    text = sealed(TEXT)
+    name = text.index(b"kourouCrc32")
+    for at in range(name, name + len(b"kourouCrc32")):
+        for bit in range(8):
+            harmed = bytearray(text)
+            harmed[at] ^= 1 << bit
+            harmed[text.index(b"12")] ^= 1
+            with pytest.raises(ProtocolError, match="kourouCrc32 is damaged"):
+                check_seal(bytes(harmed))
