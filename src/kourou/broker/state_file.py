@@ -61,6 +61,18 @@ class StateFile:
         self._files.sync_folder(self._path.rpartition("/")[0])
         return state
 
+    def load_newest(self, kind: type[State]) -> State | None:
+        """The same, for what must not be forgotten: a damaged file does not give way to the one before it.
+
+        Raises Corrupt.
+        """
+        try:
+            if self._files.exists(self._path) and self._read(self._path, kind) is None:
+                raise ProtocolError("empty")
+        except ProtocolError as damage:
+            raise Corrupt(f"{self._path} is unreadable ({damage})") from None
+        return self.load(kind)
+
     def save(self, state: msgspec.Struct) -> None:
         """Replace the file; a crash leaves either the old or the new one, whole. Raises Busy, DiskFault."""
         self._newest += 1

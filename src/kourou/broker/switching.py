@@ -24,7 +24,7 @@ from kourou.broker.switching_settings import SwitchingSettings
 from kourou.doors.chance import Chance
 from kourou.doors.clock import Clock, Timer
 from kourou.doors.files import Files
-from kourou.errors import Busy, ConfigError, MQError, Refused, StoreError
+from kourou.errors import Busy, ConfigError, Corrupt, MQError, Refused, StoreError
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command, request
 from kourou.protocol.names import printable
@@ -154,7 +154,13 @@ class Switching:
                 "electionMembers has two brokers and there is no witness: when one is gone the other has no "
                 "majority; name a third broker, or a name server in electionWitnesses"
             )
-        kept = self._file.load(_Kept) or _Kept()
+        try:
+            kept = self._file.load_newest(_Kept) or _Kept()
+        except Corrupt as damage:
+            raise Corrupt(
+                f"{damage}: what this broker promised the others of its set is not known any more, so it may "
+                "not vote; move its data folder away and start it with an empty one: it copies everything"
+            ) from None
         self._boot_id = self._read_boot_id()
         is_doubtful = self._is_doubtful(kept)
         if is_doubtful:

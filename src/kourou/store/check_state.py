@@ -23,6 +23,7 @@ from kourou.store.timers import read_timers
 PREVIOUS = ".bak"
 USERS = "config/users.json"
 USERS_KEY = "config/users.key"
+BALLOT = "config/election.json"
 _TEMPORARY = ".tmp"
 _EMPTY = "empty"
 
@@ -72,6 +73,10 @@ def _check_file(files: Files, root: str, name: str, report: Report) -> None:
         previous = _fault(files, path + PREVIOUS) if files.exists(path + PREVIOUS) else None
         if previous is not None:
             report.findings.append(_previous_is_damaged(path, name, previous))
+    elif name == BALLOT and files.exists(path):
+        meaning = "a broker that elects its master does not start with it: it may have promised others more"
+        advice = "move this folder away and start the broker with an empty one: it copies everything"
+        report.findings.append(Finding(file=name, what=fault, meaning=meaning, advice=advice))
     elif fault == _EMPTY and not files.exists(path + PREVIOUS):
         report.findings.append(
             Finding(severity=NOTE, file=name, what=fault, meaning="a broker starts as if there were none")

@@ -15,7 +15,7 @@ from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
 from kourou.doors.files import Files
 from kourou.doors.memory_files import MemoryFiles
-from kourou.errors import Busy, ConfigError, ProtocolError, Refused
+from kourou.errors import Busy, ConfigError, Corrupt, ProtocolError, Refused
 from kourou.replication.ballots import (
     Ask,
     Envelope,
@@ -152,6 +152,15 @@ def test_a_member_that_cannot_write_down_its_promise_takes_no_further_part() -> 
         assert world.switching.why_not() is not None
 
     assert ("idle", 3) in played(story).became
+
+
+@pytest.mark.parametrize("rotten", [b"", b"\0" * 100, b'{"promised": 1}x'])
+def test_a_member_whose_promises_are_unreadable_does_not_vote_by_older_ones(rotten: bytes) -> None:
+    files = played(lambda world: [world.tell(Ask(term, False, Position())) for term in (3, 4)]).files
+    assert files.exists(PATH + ".bak")
+    files.write_atomically(PATH, rotten, keep_previous=False)
+    with pytest.raises(Corrupt, match=r"election\.json is unreadable .*start it with an empty one"):
+        played(lambda world: None, files=files)
 
 
 def test_a_broker_with_a_damaged_log_says_that_it_gives_way(caplog: pytest.LogCaptureFixture) -> None:

@@ -472,6 +472,19 @@ def test_a_json_file_that_holds_something_else_is_unreadable() -> None:
     }
 
 
+@pytest.mark.parametrize("data", [b"", b"{", b"[1]"])
+def test_a_damaged_ballot_is_not_restored_from_an_older_one(data: bytes) -> None:
+    files = closed_store()
+    for each in (b'{"promised": 3}', b'{"promised": 4}'):
+        files.write_atomically(f"{ROOT}/config/election.json", each)
+    assert checked(files).errors == []
+    files.write_atomically(f"{ROOT}/config/election.json", data, keep_previous=False)
+    finding = only_error(checked(files))
+    assert finding.file == "config/election.json"
+    assert finding.action is None
+    assert "start the broker with an empty one" in finding.repair
+
+
 def test_an_empty_json_file_is_as_good_as_none() -> None:
     files = closed_store()
     files.write_atomically(f"{ROOT}/config/consumerOffset.json", b"")
