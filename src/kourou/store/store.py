@@ -1061,7 +1061,8 @@ class Store:
         parted them."""
         if self._unclean_from is not None:
             yield from records_from(
-                self.config, self._log, self._unclean_from, self._recovered_end, is_verified=True
+                *(self.config, self._log, self._unclean_from, self._recovered_end),
+                is_verified=not self.damage,
             )
 
     def last_inherited(self) -> records.Record | None:
@@ -1073,12 +1074,12 @@ class Store:
     def records_after(self, physical_offset: int) -> Iterator[records.Record]:
         """Every valid record from the one at `physical_offset` on, in the order of the log."""
         start = max(physical_offset, self._log.start)
-        yield from records_from(self.config, self._log, start, self._log.end, is_verified=True)
+        yield from records_from(self.config, self._log, start, self._log.end, is_verified=not self.damage)
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The visible record that begins there; None when there is none, or a damaged one."""
         data = self._log.record_at(physical_offset, self._dispatcher.position.end)
-        if data is not None and physical_offset < self._old_end:
+        if data is not None and (physical_offset < self._old_end or self.damage):
             checked = checked_record(data, 0, len(data), True, physical_offset)
             return None if checked.record is None else data
         return data

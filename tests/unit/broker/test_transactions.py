@@ -607,6 +607,28 @@ def test_when_a_copy_is_lost_with_the_power_the_next_one_alone_stands_for_the_tr
     assert orders(producer) == [b"paid"]
 
 
+def test_a_copy_that_lost_its_end_with_the_power_takes_over_from_nothing(world: BrokerWorld) -> None:
+    world.start()
+    world.make_topic("orders")
+    producer = producer_of(world)
+    prepare(world, producer)
+    world.pass_time(CHECK_SECONDS - 1)
+    world.disk.hold()
+    world.pass_time(1)
+    _, copy = stored(world, HALF_TOPIC)
+    [mark] = stored(world, HALF_DONE_TOPIC)
+    prepare(world, producer, b"another")
+    torn_at = copy.physical_offset + copy.size - 6
+    crash_without(world, torn_at, mark.physical_offset + mark.size - torn_at)
+    world.start()
+    producer = producer_of(world)
+    world.pass_time(CHECK_SECONDS + 1)
+    asked = {decode_all(check.body)[0].body: check for check in checks(producer)}
+    assert asked.keys() == {b"paid", b"another"}
+    assert end(producer, asked_about(asked[b"paid"]), COMMIT, from_check=True).code == 0
+    assert orders(producer) == [b"paid"]
+
+
 def test_a_mark_that_is_left_of_a_lost_transaction_says_nothing_of_the_next_one_there(
     world: BrokerWorld,
 ) -> None:
