@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import select
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -326,6 +329,111 @@ def test_who_waits_behind_a_large_request_gives_up_in_time_and_is_not_sent() -> 
                 accepted.sendall(each.reply().encode())
             assert large.result(10).code == patient.result(10).code == 0
         assert [each.body[:10] for each in requests] == [bytes(10), b"patient"]
+
+
+class Interrupted(BaseException):
+    """What Ctrl-C does, as often as one likes."""
+
+
+@contextlib.contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("how", ["call", "send_one_way", "call_soon"])
+def test_nothing_follows_half_a_request_that_was_interrupted(how: str) -> None:
+    with socket.socket() as listening, BlockingClient() as client:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        arguments = {"call": (30.0,), "send_one_way": (), "call_soon": (30.0, print)}[how]
+        with pytest.raises(Interrupted), interrupted_after(0.3):
+            getattr(client, how)(address, Command(ECHO, body=bytes(15 << 20)), *arguments)
+        client.send_one_way(address, Command(ECHO, body=b"next"))
+        first, _ = listening.accept()
+        second, _ = listening.accept()
+        with first, second:
+            received = 0
+            while data := first.recv(1 << 20):
+                received += len(data)
+            assert 0 < received < 15 << 20
+            assert replies(second, 1)[0].body == b"next"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # while it dials, too
+def test_a_client_that_is_interrupted_at_any_moment_goes_on() -> None:
+    with serving(ServerConfig(accepts_per_second_max=100_000)) as running, BlockingClient() as client:
+        ends_at = time.monotonic() + 2
+        answered = interrupted = 0
+        while time.monotonic() < ends_at:
+            try:
+                with interrupted_after(0.0002 + answered % 97 * 0.00001):
+                    client.call(running.address, Command(ECHO, body=bytes(100)), 5.0)
+                    client.send_one_way(running.address, Command(ECHO))
+                    answered += 1
+            except Interrupted:
+                interrupted += 1
+        assert interrupted > 10
+        assert client.call(running.address, Command(ECHO, body=b"on"), 5.0).body == b"on"
+
+
+def test_a_request_whose_connection_was_lost_before_its_turn_goes_to_no_other() -> None:
+    with socket.socket() as listening, ThreadPoolExecutor(2) as threads, BlockingClient() as client:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        calls = [
+            threads.submit(client.call, address, Command(ECHO, body=bytes([n]) * (15 << 20)), 30.0)
+            for n in range(2)
+        ]
+        first, _ = listening.accept()
+        with first:
+            first.recv(1, socket.MSG_PEEK)
+            [line] = client._lines.values()
+            while len(line._pending) < 2:
+                time.sleep(0.01)
+        for each in calls:
+            assert isinstance(each.exception(10), ConnectionLost)
+        client.send_one_way(address, Command(ECHO, body=b"next"))
+        second, _ = listening.accept()
+        with second:
+            assert replies(second, 1)[0].body == b"next"
+
+
+def test_who_sends_for_others_keeps_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as listening, ThreadPoolExecutor(20) as threads, BlockingClient() as client:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        quiet = threads.submit(client.call, address, Command(ECHO), 8.0)
+        accepted, _ = listening.accept()
+        with accepted:
+            [line] = client._lines.values()
+            send = line._send
+            others: list[tuple[float, bytes]] = []
+
+            def send_and_then_others_come(*arguments: Any) -> None:
+                send(*arguments)
+                if not others:
+                    others.extend((time.monotonic() + 8.0, bytes(60_000)) for _ in range(300))
+                    line._outgoing.extend(others)
+
+            monkeypatch.setattr(line, "_send", send_and_then_others_come)
+            began = time.monotonic()
+            with pytest.raises(Unreachable):
+                client.call(address, Command(ECHO), 0.5)
+            assert time.monotonic() - began < 4
+            assert others
+        assert isinstance(quiet.exception(10), ConnectionLost)
 
 
 def test_who_begins_to_wait_while_the_connection_is_lost_waits_for_no_other_file(

@@ -60,13 +60,23 @@ class BlockingClient:
         """
         if self._sign is not None:
             self._sign(command)
-        return self._line(address).call(command, self._clock.monotonic() + timeout, timeout)
+        line = self._line(address)
+        try:
+            return line.call(command, self._clock.monotonic() + timeout, timeout)
+        except BaseException as error:
+            self._drop_if_interrupted(address, line, error)
+            raise
 
     def send_one_way(self, address: str, command: Command) -> None:
         """Send a request nobody answers."""
         if self._sign is not None:
             self._sign(command)
-        self._line(address).send_one_way(command, self._clock.monotonic() + self._connect_timeout)
+        line = self._line(address)
+        try:
+            line.send_one_way(command, self._clock.monotonic() + self._connect_timeout)
+        except BaseException as error:
+            self._drop_if_interrupted(address, line, error)
+            raise
 
     def call_soon(
         self, address: str, command: Command, timeout: float, then: Settle, *, in_place: bool = False
@@ -80,7 +90,12 @@ class BlockingClient:
         """
         if self._sign is not None:
             self._sign(command)
-        self._line(address).call_soon(command, self._clock.monotonic() + timeout, then, in_place=in_place)
+        line = self._line(address)
+        try:
+            line.call_soon(command, self._clock.monotonic() + timeout, then, in_place=in_place)
+        except BaseException as error:
+            self._drop_if_interrupted(address, line, error)
+            raise
 
     def poll(self, seconds: float) -> None:
         """For up to `seconds`, take what servers send: replies to `call_soon`, and requests for the handlers.
@@ -93,15 +108,22 @@ class BlockingClient:
         if any(line.tell_others() for line in lines):  # left over from a call
             return
         seconds = min([seconds, *(line.seconds_to_deadline() for line in lines)])
-        sockets = {line.fileno(): line for line in lines}
-        sockets.pop(-1, None)
         poller = select.poll()
-        for number in sockets:
-            poller.register(number, select.POLLIN)
         bell = self._bell
         if bell is not None:
             poller.register(bell[0], select.POLLIN)
-        for number, _ in poller.poll(max(0.0, seconds) * 1000):
+        sockets: dict[int, BlockingLine] = {}
+        try:
+            for line in lines:
+                number = line.watch()
+                if number >= 0:
+                    sockets[number] = line
+                    poller.register(number, select.POLLIN)
+            ready = poller.poll(max(0.0, seconds) * 1000)
+        finally:
+            for line in sockets.values():
+                line.unwatch()
+        for number, _ in ready:
             line_ready = sockets.get(number)
             if line_ready is None:
                 _silence(bell)
@@ -151,6 +173,16 @@ class BlockingClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _drop_if_interrupted(self, address: str, line: BlockingLine, error: BaseException) -> None:
+        """After a Ctrl-C, or what else a signal's handler raises, nobody knows what the line had just taken
+        in hand, a lock perhaps: the next call gets a new one."""
+        if isinstance(error, Exception):
+            return
+        with self._lock:
+            if self._lines.get(address) is line:
+                del self._lines[address]
+        line.close()
 
     def _line(self, address: str) -> BlockingLine:
         with self._lock:

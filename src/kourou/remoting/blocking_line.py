@@ -108,7 +108,8 @@ class BlockingLine:
         waiting = _Waiting(self._asleep)
         self._connect(deadline)
         with self._state:
-            if self._socket is None:
+            sending = self._socket
+            if sending is None:
                 raise self._gone()
             reads = self._reads
             opaque = command.opaque = self._pending.number()
@@ -118,7 +119,7 @@ class BlockingLine:
             if is_shared:
                 self._outgoing.append((deadline, frame))
         try:
-            self._send_outgoing() if is_shared else self._send_alone(frame, deadline)
+            self._send_outgoing(deadline) if is_shared else self._send_alone(sending, frame, deadline)
         except BaseException:
             self._forget(opaque)
             raise
@@ -141,13 +142,14 @@ class BlockingLine:
                 raise self._failure  # who does not wait for a reply does not wait for this, either
         self._connect(deadline)
         with self._state:
+            sending = self._socket
             opaque = command.opaque = self._pending.number()
             frame = command.encode()
             name = request_name(command.code)
             self._launched[opaque] = _Launched(deadline, name, self._reads, then, in_place)
             self._pending.add(opaque, deadline, partial(self._settle_launched, opaque))
         try:
-            self._send_alone(frame, deadline)
+            self._send_alone(sending, frame, deadline)
         except BaseException:
             with self._state:
                 self._launched.pop(opaque, None)
@@ -198,8 +200,8 @@ class BlockingLine:
     def send_one_way(self, command: Command, deadline: float) -> None:
         self._connect(deadline)
         with self._state:
-            frame = one_way(command, self._pending.number())
-        self._send_alone(frame, deadline)
+            sending, frame = self._socket, one_way(command, self._pending.number())
+        self._send_alone(sending, frame, deadline)
 
     def close(self) -> None:
         with self._state:
@@ -207,9 +209,18 @@ class BlockingLine:
         self._lose(self._socket, ConnectionLost(f"the connection to {self.peer} was closed here"))
         self._tell_settled()
 
-    def fileno(self) -> int:
+    def watch(self) -> int:
+        """The number of our socket, which it keeps until `unwatch`; -1 when there is none to be watched."""
         with self._state:
-            return -1 if self._socket is None else self._socket.fileno()
+            if self._socket is None:
+                return -1
+            self._watching += 1
+            return self._socket.fileno()
+
+    def unwatch(self) -> None:
+        with self._state:
+            self._watching -= 1
+            self._close_lost()
 
     def _forget(self, opaque: int) -> None:
         with self._state:
@@ -342,21 +353,20 @@ class BlockingLine:
         with self._state:
             if what is not self._socket:
                 return True
-            self._watching += 1
+            number = self.watch()
         try:
             poller = select.poll()
-            poller.register(what, event)
+            poller.register(number, event)
             return bool(poller.poll(seconds * 1000))
         finally:
-            with self._state:
-                self._watching -= 1
-                self._close_lost()
+            self.unwatch()
 
     # ----------------------------------------------------------------------------------- bytes out
 
-    def _send_outgoing(self) -> None:
+    def _send_outgoing(self, deadline: float) -> None:
         """Send what waits to be sent, of whichever thread, unless somebody is at it, who looks again when
-        that is done. When the connection breaks, those who wait for replies are told."""
+        that is done. When the connection breaks, those who wait for replies are told; so it does when the
+        peer takes nothing until `deadline`, or that of one of them."""
         while self._outgoing and self._sending.acquire(blocking=False):
             sending = None
             try:
@@ -364,7 +374,8 @@ class BlockingLine:
                     sending, waiting = self._socket, self._outgoing
                     self._outgoing = []
                 if waiting:
-                    self._send(sending, b"".join([frame for _, frame in waiting]), min(waiting)[0])
+                    first = min(deadline, min(waiting)[0])
+                    self._send(sending, b"".join([frame for _, frame in waiting]), first)
             except MQError:
                 pass
             except BaseException:  # interrupted: what others left here may have gone in part
@@ -381,13 +392,20 @@ class BlockingLine:
             self._outgoing[:] = left
         return is_there
 
-    def _send_alone(self, frame: bytes, deadline: float) -> None:
-        """Send `frame`, and know that it went."""
+    def _send_alone(self, sending: socket.socket | None, frame: bytes, deadline: float) -> None:
+        """Send `frame` there, and know that it went."""
+        if not self._sending.acquire(timeout=min(self._left(deadline), threading.TIMEOUT_MAX)):
+            raise TimedOut(f"{self.peer} did not take the request in time")
         try:
-            with self._sending:
-                self._send(self._socket, frame, deadline)
+            self._send(sending, frame, deadline)
+        except MQError:
+            raise
+        except BaseException:  # interrupted: nothing can follow half a frame
+            self._lose(sending, self._gone())
+            raise
         finally:
-            self._send_outgoing()
+            self._sending.release()
+            self._send_outgoing(deadline)
 
     def _send(self, sending: socket.socket | None, frames: bytes, deadline: float) -> None:
         """Send all of `frames`. Called by the holder of `_sending`."""
@@ -522,7 +540,7 @@ class BlockingLine:
 
     def send_frame(self, frame: bytes) -> None:
         with contextlib.suppress(Unreachable):  # who asked is gone: so is the answer
-            self._send_alone(frame, self._clock.monotonic() + self._connect_timeout)
+            self._send_alone(self._socket, frame, self._clock.monotonic() + self._connect_timeout)
 
 
 class _Waiting:
