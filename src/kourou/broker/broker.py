@@ -632,6 +632,8 @@ class Broker:
             self.replicating.load()
             self._is_loaded = True
             self.store.on_dispatch(lambda new: self.long_poll.wake(new.topic, new.queue_id))
+            if self.switching is not None:
+                self.switching.load()
             await self._listen()
             await self.pages.start()
             await self.replicating.listen(self._servers[0].port)
@@ -858,6 +860,7 @@ class Broker:
             secret=config.ha_secret,
             flushes_at_once=config.flush_disk_type == "SYNC_FLUSH",
             is_damaged=lambda: bool(self.store.damage or self.store.rot.lost),
+            has_lost_its_end=lambda: self.store.has_lost_its_end,
             roles=Roles(
                 replicating.become_master,
                 replicating.become_slave,

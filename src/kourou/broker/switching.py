@@ -101,6 +101,7 @@ class Switching:
         secret: str,
         flushes_at_once: bool,
         is_damaged: Callable[[], bool],
+        has_lost_its_end: Callable[[], bool],
         roles: Roles,
         primary: Primary,
         replica: Replica,
@@ -116,6 +117,7 @@ class Switching:
         self._secret = secret
         self._flushes_at_once = flushes_at_once
         self._is_damaged = is_damaged
+        self._has_lost_its_end = has_lost_its_end
         self._roles = roles
         self._primary = primary
         self._replica = replica
@@ -124,6 +126,7 @@ class Switching:
         self._file = StateFile(files, f"{folder}/election.json")
         self._clock = clock
         self._chance = chance
+        self._kept: _Kept | None = None
         self._boot_id: str | None = None  # until it has begun
         self._election: Election | None = None
         self._timer: Timer | None = None
@@ -146,6 +149,16 @@ class Switching:
             )
         return 1 + members.index(me)
 
+    def load(self) -> None:
+        """Find out what was promised. Raises Corrupt when that is not known any more."""
+        try:
+            self._kept = self._file.load_newest(_Kept) or _Kept()
+        except Corrupt as damage:
+            raise Corrupt(
+                f"{damage}: what this broker promised the others of its set is not known any more, so it may "
+                "not vote; move its data folder away and start it with an empty one: it copies everything"
+            ) from None
+
     def start(self, me: str, ha_address: str) -> None:
         """Begin, as the member at `me`."""
         settings = self._settings
@@ -154,21 +167,19 @@ class Switching:
                 "electionMembers has two brokers and there is no witness: when one is gone the other has no "
                 "majority; name a third broker, or a name server in electionWitnesses"
             )
-        try:
-            kept = self._file.load_newest(_Kept) or _Kept()
-        except Corrupt as damage:
-            raise Corrupt(
-                f"{damage}: what this broker promised the others of its set is not known any more, so it may "
-                "not vote; move its data folder away and start it with an empty one: it copies everything"
-            ) from None
+        if self._kept is None:
+            self.load()
+        kept = self._kept or _Kept()
         self._boot_id = self._read_boot_id()
         is_doubtful = self._is_doubtful(kept)
         if is_doubtful:
             logger.warning(
-                "the machine was started anew while this broker ran with ASYNC_FLUSH: it does not lead "
-                "before it has caught up with a master"
+                "%s: it does not lead before it has caught up with a master",
+                "this broker's log has lost its end"
+                if self._has_lost_its_end()
+                else "the machine was started anew while this broker ran with ASYNC_FLUSH",
             )
-        if self._is_damaged():
+        elif self._is_damaged():
             logger.warning("this broker's log is damaged: it leads only when no other member does")
         lease = settings.election_lease_ms / 1000
         self._election = Election(
@@ -195,6 +206,8 @@ class Switching:
 
     def _is_doubtful(self, kept: _Kept) -> bool:
         """Whether bytes that were acknowledged may be gone: with a killed process they are not."""
+        if self._has_lost_its_end():
+            return True
         if self._flushes_at_once or kept.is_clean or kept.record is None:
             return False
         return not self._boot_id or kept.boot_id != self._boot_id

@@ -39,7 +39,11 @@ class World:
     """One member, whose roles, replicas and connections are noted instead of had."""
 
     def __init__(
-        self, files: Files | None = None, flushes_at_once: bool = True, is_damaged: bool = False
+        self,
+        files: Files | None = None,
+        flushes_at_once: bool = True,
+        is_damaged: bool = False,
+        has_lost_its_end: bool = False,
     ) -> None:
         self.files = files or MemoryFiles()
         self.files.make_folders("config")
@@ -58,6 +62,7 @@ class World:
             secret=SECRET,
             flushes_at_once=flushes_at_once,
             is_damaged=lambda: is_damaged,
+            has_lost_its_end=lambda: has_lost_its_end,
             roles=Roles(
                 lambda term: become("master", term),
                 lambda term, master, address: become("slave", term, master, address),
@@ -186,6 +191,14 @@ def test_after_a_power_cut_with_asynchronous_flush_the_log_is_doubted() -> None:
     played(doubts, files=files, flushes_at_once=False)
     expected = False
     played(doubts, files=played(first).files)
+
+
+def test_a_log_that_has_lost_its_end_is_doubted(caplog: pytest.LogCaptureFixture) -> None:
+    def doubts(world: World) -> None:
+        assert world.tell(Propose(record(2), 1, 1.0, "a:1")).doubtful
+
+    played(doubts, has_lost_its_end=True)
+    assert "log has lost its end: it does not lead before it has caught up" in caplog.text
 
 
 def test_the_set_must_know_its_member() -> None:

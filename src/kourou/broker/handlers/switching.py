@@ -19,6 +19,7 @@ from kourou.protocol.command import Command
 from kourou.protocol.names import printable
 from kourou.protocol.switching import ReplicaState, Switch, SwitchReply
 from kourou.remoting.answer import Answer, refusal
+from kourou.remoting.connection import Connection
 from kourou.store.store import Store
 
 HAND_OVER_SECONDS_MAX: Final = 5.0
@@ -107,7 +108,7 @@ class SwitchHandler:
             if self._switching is not None:
                 await self._elected(self._switching, wanted)
             else:
-                await self._by_hand(wanted)
+                await self._by_hand(wanted, answer.connection)
         except MQError as error:
             answer(refusal(request, error))
         else:
@@ -121,10 +122,10 @@ class SwitchHandler:
         else:
             raise _unknown(wanted)
 
-    async def _by_hand(self, wanted: Switch) -> None:
+    async def _by_hand(self, wanted: Switch, operator: Connection) -> None:
         replicating = self._replicating
         if wanted.what == "hand-over":
-            await self._let_go(wanted.heir)
+            await self._let_go(wanted.heir, operator)
         elif wanted.what == "master":
             await replicating.become_master(max(wanted.term, self._role.term + 1), _kind_of_master(wanted))
         elif wanted.what == "slave":
@@ -134,7 +135,7 @@ class SwitchHandler:
         else:
             raise _unknown(wanted)
 
-    async def _let_go(self, heir: str) -> None:
+    async def _let_go(self, heir: str, operator: Connection) -> None:
         """Take nothing more, wait until the heir has everything, then lead no more; or go on as before."""
         primary = self._replicating.primary
         if not self._role.is_master:
@@ -147,6 +148,8 @@ class SwitchHandler:
                     ResponseCode.SYSTEM_ERROR, f"{printable(heir)} does not follow this master; {known} does"
                 )
             await self._moment()
+        if not operator.is_open:  # and nobody would tell the heir to lead
+            raise Refused(ResponseCode.SYSTEM_ERROR, "whoever wanted this hand-over has gone")
         self._store.refuse_appends(f"this master hands over to {heir}: look up the route again")
         while primary.acked.get(heir, -1) < primary.end or heir in primary.lacking:
             if self._clock.monotonic() > deadline or heir not in primary.acked:

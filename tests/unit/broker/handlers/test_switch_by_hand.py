@@ -25,6 +25,7 @@ class World:
         self.refused: list[str | None] = []
         self.answers: list[Command] = []
         self.is_idle = False
+        self.is_operator_there = True
         self.primary = SimpleNamespace(acked={}, end=233, lacking=frozenset())
 
         async def become_idle(term: int) -> None:
@@ -41,7 +42,7 @@ class World:
     async def hand_over(self, at: float, change: Callable[[], None], seconds: float) -> None:
         self.handler(
             request(RequestCode.KOUROU_SWITCH, Switch("hand-over", heir=HEIR)),
-            cast("Answer", _Recorder(self.answers)),
+            cast("Answer", _Recorder(self.answers, self.is_operator_there)),
         )
         self.clock.later(at, change)
         for _ in range(round(seconds / 0.01)):
@@ -51,9 +52,9 @@ class World:
 
 
 class _Recorder:
-    def __init__(self, answers: list[Command]) -> None:
+    def __init__(self, answers: list[Command], is_open: bool) -> None:
         self._answers = answers
-        self.connection = SimpleNamespace(peer="10.0.0.9:1")
+        self.connection = SimpleNamespace(peer="10.0.0.9:1", is_open=is_open)
 
     def __call__(self, answer: Command) -> None:
         self._answers.append(answer)
@@ -82,5 +83,13 @@ def test_an_heir_that_is_not_there_is_told_after_a_while_and_nothing_has_changed
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark is not None
     assert f"{HEIR} does not follow this master; nobody does" in answer.remark
+    assert not world.is_idle
+    assert not world.refused
+
+
+def test_when_the_operator_has_gone_the_master_goes_on() -> None:
+    world = World()
+    world.is_operator_there = False
+    asyncio.run(world.hand_over(2.0, lambda: world.primary.acked.update({HEIR: 233}), 3.0))
     assert not world.is_idle
     assert not world.refused
