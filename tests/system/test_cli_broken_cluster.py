@@ -99,8 +99,11 @@ def test_a_change_that_is_half_done_says_by_whom(
         assert (
             run(["group", "reset", "readers", "-t", "wide", "--earliest", "--yes"]) == 5
         )  # nothing was begun
-        assert run(["topic", "rm", "torn", "--yes"]) == 5
-        said = capsys.readouterr().err
+        for _ in range(3):  # a disk that is slow to sync makes the other one late, too
+            assert run(["topic", "rm", "torn", "--yes"]) == 5
+            said = capsys.readouterr().err
+            if "done at none" not in said:
+                break
         assert f"done at {first.address}, but not at {second.address}" in said
     assert run(["topic", "rm", "torn", "--yes"]) == 0
     assert run(["topic", "show", "torn"]) == 3
