@@ -126,6 +126,7 @@ def recover(
             queue.recover(trusted=0)
             queue.zero_tail()
             queue.loaded()
+        queues.deleted.cut(0)
         log.resume(0)
         return Recovered(Position(0, -1, 0), 0, False, [], 0, {})
     start, last = _start(config, log, queues, checkpoint, is_clean)
@@ -360,6 +361,7 @@ class _Walk:
         if has_lost_its_end := end < self._vouched.end:
             self._vouched.keep(end, self._vouched.end)
             self._damage.append(Damage(end, self._vouched.end, "the last messages are no records any more"))
+        self._queues.deleted.cut(end)
         reached("before-recovery-truncate")
         self._log.segments.cut(end)
         reached("after-recovery-truncate")

@@ -975,6 +975,7 @@ class Store:
         self._visible_to = None
         try:
             if follower is not None and follower.whole < self._log.end:
+                self._queues.deleted.cut(follower.whole)
                 self._log.segments.cut(follower.whole)
                 self._log.resume(follower.whole)
                 self._flusher.taken_back(follower.whole)
