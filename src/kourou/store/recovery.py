@@ -37,6 +37,7 @@ from kourou.store.consume_queue import (
     FILLER_SIZE,
     ConsumeQueue,
     ConsumeQueues,
+    due_as_noted,
     is_folder_name,
 )
 from kourou.store.dispatch import Position, entry_tag
@@ -371,6 +372,7 @@ class _Walk:
                 self._changed.setdefault(queue, max(0, queue.max_offset - 1))
             queue.correct_min(self._log.start)
             queue.next_offset = queue.max_offset
+            queue.forgotten = None
             queue.loaded()
         return Recovered(
             *(self._last, self._start, is_rebuilt, self._damage, self._walked, self._changed),
@@ -419,6 +421,9 @@ class _Walk:
                 return  # there already
             queue, entries, expected = *self._anew(queue), 0
         tag = entry_tag(topic, properties, store_ms, self._config.delay_levels_ms)
+        if queue.forgotten is not None:
+            due_ms = due_as_noted(queue.forgotten, queue_offset, at, size, store_ms)
+            tag = tag if due_ms is None else due_ms
         entry = ENTRY.pack(at, size, tag)
         if queue_offset > expected:
             self._fill(queue, entries, queue_offset - expected, entry)

@@ -542,7 +542,22 @@ def test_a_wrong_time_in_the_queue_of_those_who_wait_is_found(
     assert checked(files).errors == []
     overwrite(files, queue_path(topic), 12, damage)
     (found,) = [each for each in checked(files).findings if "wrong time" in each.what]
-    assert (found.severity, found.action) == (severity, RebuildQueue(topic, 0))
+    action = None if topic == SCHEDULE_TOPIC else RebuildQueue(topic, 0)
+    assert (found.severity, found.action) == (severity, action)
+
+
+@pytest.mark.parametrize("later_ms", [0, 2, 3000])
+def test_a_delayed_message_has_waited_since_it_came_and_not_since_its_tick_began(later_ms: int) -> None:
+    files = SimulatedFiles()
+    clock, tick = SimulatedClock(1_700_000_000_000), Later()
+    store = store_on(files, clock=clock, defer=tick.defer, index_enabled=False)
+    store.append(draft(b"plain"))
+    clock.advance(later_ms / 1000)
+    due_ms = clock.now_ms() + 10_000
+    store.append(draft(b"later", SCHEDULE_TOPIC, 2, b"DELAY\x013\x02", tags_code=due_ms))
+    tick.run()
+    store.close()
+    assert [found for found in checked(files).findings if "time" in found.what] == []
 
 
 def test_a_garbled_checkpoint_is_found() -> None:

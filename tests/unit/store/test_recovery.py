@@ -13,6 +13,7 @@ from kourou.doors.clock import SimulatedClock
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Corrupt, DiskFault
 from kourou.protocol import record as records
+from kourou.protocol.names import SCHEDULE_TOPIC
 from kourou.store.check import check
 from kourou.store.checkpoint import read_checkpoint
 from kourou.store.config import SYNC_FLUSH
@@ -627,3 +628,20 @@ def test_a_record_of_another_broker_stays_though_the_one_after_it_is_damaged() -
     files.open(log_path(), create=True).pwrite(log.ljust(4096, b"\0"), 0)
     files.open(log_path()).pwrite(b"X" * 40, places[3])
     assert bodies_of(store_on(files)) == [b"0", b"1", b"2", b"4"]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_start_that_builds_queues_again_keeps_the_times_of_delayed_messages(is_clean: bool) -> None:
+    files, clock = SimulatedFiles(), SimulatedClock(1_700_000_000_000)
+    store = store_on(files, clock=clock, delay_levels_ms=(3_600_000,))
+    due_ms = [clock.now_ms() + 3_600_000 + number for number in range(120)]  # in files of 50
+    for each in due_ms:
+        store.append(draft(b"later", SCHEDULE_TOPIC, 0, b"DELAY\x011\x02", tags_code=each))
+    store.close()
+    if not is_clean:
+        files.open(f"{ROOT}/abort", create=True)
+    overwrite(files, f"{ROOT}/checkpoint", 72, b"#")
+    files.remove(queue_path(SCHEDULE_TOPIC, base=2000))  # those are built again from what the log knows
+    again = store_on(files, clock=clock, delay_levels_ms=(1000,))
+    entries = again.entries(SCHEDULE_TOPIC, 0, 0, 120)
+    assert [due for _, _, due in ENTRY.iter_unpack(entries)] == due_ms[:100] + [clock.now_ms() + 1000] * 20
