@@ -184,9 +184,9 @@ class Store:
         self.failed: str | None = None
         """Why nothing is acknowledged any more: a fault of the disk."""
         self.damage: list[Damage] = []
+        """What recovery found unreadable, and set aside."""
         self.has_lost_its_end = False
         """The last messages were damaged when it was opened: what is stored next gets their offsets."""
-        """What recovery found unreadable, and set aside."""
         self._files = files
         self._clock = clock
         self._defer = defer
