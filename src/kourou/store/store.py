@@ -332,14 +332,16 @@ class Store:
         self._files.sync_folder(self.config.root)
 
     def _keep_lost_end(self, start: int, end: int) -> None:
-        try:
-            folder = quarantine(self.config.root, self._clock.now_ms())
-            path = copy_to_quarantine(self._files, self._log, folder, start, end)
-        except OSError as error:
-            if not is_full(error):
-                raise
-            path = "nowhere, for want of room"
-        log.error("the log goes on at %d; what lay there up to %d is kept: %s", start, end, path)
+        path = None
+        if end - start <= self._files.space(self.config.root).free:
+            try:
+                folder = quarantine(self.config.root, self._clock.now_ms())
+                path = copy_to_quarantine(self._files, self._log, folder, start, end)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+        kept = "is not kept, for want of room" if path is None else f"is kept in {path}"
+        log.error("the log goes on at %d; what lay there up to %d %s", start, end, kept)
 
     def _write_anew(self, start: int) -> None:
         try:

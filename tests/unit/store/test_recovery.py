@@ -10,6 +10,7 @@ import pytest
 
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
+from kourou.doors.files import DiskSpace
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Corrupt, DiskFault
 from kourou.protocol import record as records
@@ -596,6 +597,42 @@ def test_a_vouched_end_that_has_rotten_is_told_counted_and_kept(
     assert kept == damaged[damage.start : end]
     again.close()
     assert store_on(files).damage == []
+
+
+def with_a_rotten_end() -> SimulatedFiles:
+    files = SimulatedFiles()
+    store = store_on(files)
+    fill(store, 20)
+    end, half = store.wrote, store.wrote // 2
+    store.close()
+    files.open(log_path()).pwrite(b"#" * (end - half), half)
+    return files
+
+
+@pytest.mark.parametrize("when", ["truncate", "pwrite", "sync"])
+def test_a_copy_of_a_lost_end_that_has_no_room_leaves_nothing(
+    when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = with_a_rotten_end()
+
+    def full(operation: str, path: str) -> None:
+        if operation == when and "/commitlog-" in path:
+            raise OSError(errno.ENOSPC, "full")
+
+    files.before = full
+    assert store_on(files).has_lost_its_end
+    assert files.list(f"{ROOT}/quarantine") == []
+    assert "is not kept, for want of room" in caplog.text
+
+
+def test_a_lost_end_that_will_not_fit_is_not_copied(caplog: pytest.LogCaptureFixture) -> None:
+    files = with_a_rotten_end()
+    touched = []
+    files.before = lambda operation, path: touched.append(path)
+    files.space = lambda path: DiskSpace(1 << 40, (1 << 40) - 100, 100)  # type: ignore[method-assign]
+    assert store_on(files).has_lost_its_end
+    assert not [path for path in touched if "quarantine" in path]
+    assert "is not kept, for want of room" in caplog.text
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
