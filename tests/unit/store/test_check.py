@@ -14,7 +14,9 @@ from kourou.errors import Corrupt, StoreForeign, StoreLocked
 from kourou.protocol import record as records
 from kourou.protocol.access_messages import UserInfo
 from kourou.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from kourou.store import index_file
 from kourou.store.check import alone, check
+from kourou.store.check_index import _Block
 from kourou.store.config import StoreConfig
 from kourou.store.consume_queue import ENTRY
 from kourou.store.findings import (
@@ -405,6 +407,30 @@ def test_every_flipped_bit_of_an_index_that_means_something_is_found(which: int,
         harmed = files.crashed()
         overwrite(harmed, path, at, bytes((data[at] ^ 1 << at % 8,)))
         assert check(StoreConfig(root=ROOT, **shape), harmed).findings != before.findings, at
+
+
+def test_the_first_moment_of_an_index_file_may_be_timed_as_older_versions_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(index_file, "_timed_by_the_first", lambda data: data)
+    files = store_with_two_index_files()
+    shape: dict[str, Any] = {"index_slots": 10, "index_entries": 33}
+    _, second = files.list(f"{ROOT}/index")
+    at = HEADER.size + 10 * 4 + 2 * 20 + 12
+    assert files.read(f"{ROOT}/index/{second}")[at : at + 4] == b"\0\0\0\x02"
+    assert not [found for found in checked(files, **shape).findings if "time" in found.what]
+    overwrite(files, f"{ROOT}/index/{second}", at, b"\0\0\0\x03")
+    assert [found for found in checked(files, **shape).errors if "entry 2 has another time" in found.what]
+
+
+@pytest.mark.parametrize(("second", "is_right"), [(0, True), (7, True), (6, False)])
+def test_without_the_former_file_the_first_entry_says_how_its_moment_was_timed(
+    second: int, is_right: bool
+) -> None:
+    header = index_file.Header(begin_ms=9000, end_ms=11_000, count=4)
+    block = _Block("", 1, (1, 2, 3), (0, 100, 200), (7, second, 2), header, None)
+    faults = list(block.time_faults(0, (9000, 9000, 11_000)))
+    assert faults == ([] if is_right else [(2, "has another time than its message")])
 
 
 def test_the_first_entry_of_an_index_file_whose_former_is_gone_is_not_judged_by_its_time() -> None:
