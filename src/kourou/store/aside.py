@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from kourou.doors.files import Files, make_lasting_folder
+from kourou.doors.files import Files, is_full, make_lasting_folder
 from kourou.errors import StoreLocked
 from kourou.protocol.checksum import crc32
 from kourou.store.commit_log import CommitLog
@@ -46,9 +46,26 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def copy_to_quarantine(files: Files, log: CommitLog, folder: str, start: int, end: int) -> str:
-    """Copy bytes of the log that make no record to a file in `folder`; returns its path. Raises OSError."""
+    """Copy bytes of the log that make no record to a file in `folder`; returns its path.
+
+    Raises OSError. On a full disk nothing is left of the copy then, which would take the last room there is.
+    """
     path = f"{folder}/commitlog-{start}-{end}"
     make_lasting_folder(files, folder)
+    try:
+        _copy(files, log, path, start, end)
+    except OSError as error:
+        if is_full(error):
+            with suppress(OSError):
+                files.remove(path)
+                if not files.list(folder):
+                    files.remove_folder(folder)
+        raise
+    files.sync_folder(folder)
+    return path
+
+
+def _copy(files: Files, log: CommitLog, path: str, start: int, end: int) -> None:
     with closing(files.open(path, create=True)) as file:
         file.truncate(end - start)
         at = start
@@ -60,8 +77,6 @@ def copy_to_quarantine(files: Files, log: CommitLog, folder: str, start: int, en
                 file.pwrite(data, at - start)
             at += len(data)
         file.sync()
-    files.sync_folder(folder)
-    return path
 
 
 def quarantine(root: str, now_ms: int) -> str:

@@ -58,8 +58,15 @@ class _Block(NamedTuple):
         found = self.seconds[at : at + len(due)]
         if found != tuple(due):
             for index, (seconds, right) in enumerate(zip(found, due, strict=True)):
-                if seconds != right:
+                if seconds != right and not (stored_ms[index] == begin_ms and seconds == self._by_former()):
                     yield number + index, "has another time than its message"
+
+    def _by_former(self) -> int | None:
+        """What entries beside the first one, of its moment, say when an older Kourou has made the file: it
+        timed all of them by the file before. None when that is not known."""
+        if self.before_ms is not None:
+            return seconds_after(self.before_ms, self.header.begin_ms)
+        return self.seconds[0] if self.first == 1 else None
 
 
 _NO_BLOCK = _Block("", 0, (), (), (), Header(), None)

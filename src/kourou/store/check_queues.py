@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from kourou.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from kourou.store.config import ENTRY_BYTES
-from kourou.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, ConsumeQueues
+from kourou.store.consume_queue import DUE_INEXACT_MS, ENTRY, FILLER_SIZE, ConsumeQueue, ConsumeQueues
 from kourou.store.findings import ERROR, NOTE, Finding, RebuildQueue, Report
 from kourou.store.segment import segment_name
 
@@ -143,7 +143,8 @@ class QueueCheck:
                 kind = "wrong"
             elif self.queue.topic in _TAG_IS_A_TIME:
                 is_hash = self.queue.topic == TIMER_TOPIC and -_TIME_MIN <= there[2] < _TIME_MIN
-                if tag < _TIME_MIN or is_hash:
+                is_level = self.queue.topic == SCHEDULE_TOPIC
+                if tag < _TIME_MIN or is_hash or (is_level and abs(there[2] - tag) <= DUE_INEXACT_MS):
                     self.good += 1
                     continue
                 kind = "wrong time"
@@ -285,19 +286,25 @@ _MEANINGS = {
 }
 
 
+_LEVELS = "nothing: it may be that messageDelayLevel was another one; -c says what it is now"
+
+
 def _finding(queue: ConsumeQueue, trouble: _Trouble) -> Finding:
     at = trouble.first * ENTRY_BYTES
     within = at % queue.segments.segment_bytes
     last = trouble.first + trouble.count - 1
     entries = f"entry {trouble.first}" if trouble.count == 1 else f"entries {trouble.first} to {last}"
     pointing = f" (log {trouble.place})" if trouble.place >= 0 else ""
-    # Times of delay levels are others, too, when somebody has changed what the levels mean.
-    is_note = trouble.is_late or (trouble.kind, queue.topic) == ("wrong time", SCHEDULE_TOPIC)
+    # Times of delay levels are others, too, when somebody has changed what the levels mean, or has not said
+    # what they mean here. Which of the two is right, the log does not say: the time stays as it is.
+    is_of_a_level = (trouble.kind, queue.topic) == ("wrong time", SCHEDULE_TOPIC)
+    is_note = trouble.is_late or is_of_a_level
     return Finding(
         severity=NOTE if is_note else ERROR,
         file=f"consumequeue/{queue.topic}/{queue.queue_id}/{segment_name(at - within)}",
         offset=within,
         what=f"{entries} {trouble.kind}{pointing}",
         meaning="the next start puts it right" if trouble.is_late else _MEANINGS[trouble.kind],
-        action=None if trouble.is_late else RebuildQueue(queue.topic, queue.queue_id),
+        action=None if is_note else RebuildQueue(queue.topic, queue.queue_id),
+        advice=_LEVELS if is_of_a_level else "",
     )

@@ -24,6 +24,7 @@ from struct import Struct
 from kourou.doors.files import Files
 from kourou.errors import Refused
 from kourou.protocol.codes import ResponseCode
+from kourou.protocol.names import SCHEDULE_TOPIC
 from kourou.protocol.record import topic_part
 from kourou.store.config import ENTRY_BYTES, StoreConfig
 from kourou.store.deleted import DeletedTopics
@@ -36,6 +37,10 @@ ENTRY = Struct(">qiq")
 ENTRIES = Rows("qiq")
 FILLER_SIZE = 0x7FFF_FFFF
 SECTOR_BYTES = 512
+DUE_INEXACT_MS = 5000
+"""A message waits from when it came, and has the store time of the first one of its tick."""
+_DELAY_MS_MAX = 366 * 24 * 3600 * 1000
+_READ_BYTES = 1 << 16
 _FILLER = ENTRY.pack(0, FILLER_SIZE, 0)
 _PAGE_BYTES = 4096
 _PAGE_ENTRIES = _PAGE_BYTES // ENTRY_BYTES
@@ -43,6 +48,26 @@ _ZEROS = bytes(_PAGE_BYTES)
 
 Entry = tuple[int, int, int]
 """Physical offset, record size, tag code."""
+
+
+Forgotten = dict[int, bytes]
+"""Entries of a queue's file that are no longer believed, by where they lay in the queue."""
+
+
+def due_as_noted(
+    forgotten: Forgotten | None, queue_offset: int, place: int, size: int, stored_ms: int
+) -> int | None:
+    """When a delayed message was due as its former entry has it; None when there is none to be believed.
+
+    The log knows its level alone, and what a level means may have been changed since.
+    """
+    for start, entries in (forgotten or {}).items():
+        at = queue_offset * ENTRY_BYTES - start
+        if 0 <= at <= len(entries) - ENTRY_BYTES:
+            entry: Entry = ENTRY.unpack_from(entries, at)
+            if entry[:2] == (place, size) and -DUE_INEXACT_MS <= entry[2] - stored_ms <= _DELAY_MS_MAX:
+                return entry[2]
+    return None
 
 
 @lru_cache(maxsize=1024)
@@ -57,6 +82,7 @@ class ConsumeQueue:
         "_head",
         "_tail",
         "end_physical",
+        "forgotten",
         "is_new",
         "max_offset",
         "min_offset",
@@ -104,6 +130,8 @@ class ConsumeQueue:
         """Entries before this one are from before the start: they are looked at before they are believed."""
         self.sure_from = self.sure_to = 0
         """Those in between have been (`mending.py`)."""
+        self.forgotten: Forgotten | None = None
+        """While loading, of those that hold times: the entries that are built again."""
         self._head: bytes | None = None  # while loading: all entries of a queue that has few
         self._tail: bytes | None = None  # while loading: what lies behind its last entry; None: unknown
 
@@ -251,6 +279,8 @@ class ConsumeQueue:
             end = self._end_in_first_page(first, is_past_the_end)
             if end is None:
                 end = self.first_where(is_past_the_end, first, first + entries_each)
+            if self.topic == SCHEDULE_TOPIC and trusted is not None:
+                self._remember(end)
             if self._head is not None:
                 believed = (end - first) * ENTRY_BYTES
                 self._head, self._tail = self._head[:believed], self._head[believed:] + (self._tail or b"")
@@ -260,6 +290,16 @@ class ConsumeQueue:
                 gone.append(bases[0])
                 self.loaded()
         self.segments.drop_last(gone)
+
+    def _remember(self, end: int) -> None:
+        at = start = end * ENTRY_BYTES
+        parts = []
+        while (data := self.segments.read(_READ_BYTES, at)).strip(b"\0"):
+            parts.append(data)
+            at += len(data)
+        if parts:
+            self.forgotten = self.forgotten or {}
+            self.forgotten.setdefault(start, b"".join(parts))
 
     def _end_in_first_page(self, first: int, is_past_the_end: Callable[[Entry], bool]) -> int | None:
         """Most queues are short: one read finds their end, or None when it lies further on."""

@@ -6,7 +6,8 @@ offsets as those of the old one. So deletion is noted, durably and before anythi
 
     deletedtopics.json      {"orders": 4096}      records of `orders` before byte 4096 are nobody's
 
-A wrong number there would hide messages that are somebody's, so the file is sealed.
+A wrong number there would hide messages that are somebody's, so the file is sealed; and when a log turns out
+to end before a place that is noted, the note is lowered before anything new takes the bytes between.
 """
 
 from __future__ import annotations
@@ -66,7 +67,21 @@ class DeletedTopics:
         OSError; then it is not noted."""
         ends = {name: place for name, place in self._ends.items() if place > log_start}
         ends[topic] = end
-        self._files.write_atomically(
-            self._path, sealed(msgspec.json.format(msgspec.json.encode(ends), indent=1))
-        )
+        self._files.write_atomically(self._path, _encode(ends))
         self._ends = ends
+
+    def cut(self, end: int) -> None:
+        """The log ends at `end`: whatever comes there next is of no former life. Raises OSError; then it must
+        not go on."""
+        if all(place <= end for place in self._ends.values()):
+            return
+        ends = {name: min(place, end) for name, place in self._ends.items() if end > 0}
+        data = _encode(ends)
+        # Both generations, and the one that is read first last: a crash between them has this done again.
+        for path in (f"{self._path}.bak", self._path):
+            self._files.write_atomically(path, data, keep_previous=False)
+        self._ends = ends
+
+
+def _encode(ends: dict[str, int]) -> bytes:
+    return sealed(msgspec.json.format(msgspec.json.encode(ends), indent=1))

@@ -37,6 +37,7 @@ from kourou.store.consume_queue import (
     FILLER_SIZE,
     ConsumeQueue,
     ConsumeQueues,
+    due_as_noted,
     is_folder_name,
 )
 from kourou.store.dispatch import Position, entry_tag
@@ -126,6 +127,7 @@ def recover(
             queue.recover(trusted=0)
             queue.zero_tail()
             queue.loaded()
+        queues.deleted.cut(0)
         log.resume(0)
         return Recovered(Position(0, -1, 0), 0, False, [], 0, {})
     start, last = _start(config, log, queues, checkpoint, is_clean)
@@ -360,6 +362,7 @@ class _Walk:
         if has_lost_its_end := end < self._vouched.end:
             self._vouched.keep(end, self._vouched.end)
             self._damage.append(Damage(end, self._vouched.end, "the last messages are no records any more"))
+        self._queues.deleted.cut(end)
         reached("before-recovery-truncate")
         self._log.segments.cut(end)
         reached("after-recovery-truncate")
@@ -369,6 +372,7 @@ class _Walk:
                 self._changed.setdefault(queue, max(0, queue.max_offset - 1))
             queue.correct_min(self._log.start)
             queue.next_offset = queue.max_offset
+            queue.forgotten = None
             queue.loaded()
         return Recovered(
             *(self._last, self._start, is_rebuilt, self._damage, self._walked, self._changed),
@@ -417,6 +421,9 @@ class _Walk:
                 return  # there already
             queue, entries, expected = *self._anew(queue), 0
         tag = entry_tag(topic, properties, store_ms, self._config.delay_levels_ms)
+        if queue.forgotten is not None:
+            due_ms = due_as_noted(queue.forgotten, queue_offset, at, size, store_ms)
+            tag = tag if due_ms is None else due_ms
         entry = ENTRY.pack(at, size, tag)
         if queue_offset > expected:
             self._fill(queue, entries, queue_offset - expected, entry)

@@ -24,12 +24,20 @@ from kourou.doors.clock import Clock, SimulatedClock
 from kourou.doors.files import Files, make_lasting_folder
 from kourou.errors import StoreError
 from kourou.protocol import record as records
+from kourou.protocol.names import SCHEDULE_TOPIC
 from kourou.store.aside import copy_to_quarantine, quarantine
 from kourou.store.check_state import PREVIOUS, USERS
 from kourou.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from kourou.store.commit_log import CommitLog
 from kourou.store.config import ENTRY_BYTES, StoreConfig
-from kourou.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, ConsumeQueues
+from kourou.store.consume_queue import (
+    ENTRY,
+    FILLER_SIZE,
+    ConsumeQueue,
+    ConsumeQueues,
+    Forgotten,
+    due_as_noted,
+)
 from kourou.store.dispatch import entry_tag
 from kourou.store.findings import (
     CutTail,
@@ -95,6 +103,7 @@ class _Repair:
         self._root = config.root
         self._quarantine = quarantine(config.root, clock.now_ms())
         self._ends: dict[tuple[str, int], int] = {}  # of queues that are built again
+        self._times: dict[tuple[str, int], Forgotten] = {}
 
     def run(self) -> str:
         for state in self._named(RestoreState):
@@ -204,6 +213,8 @@ class _Repair:
             folder = f"{self._config.queues_folder}/{each.topic}/{each.queue_id}"
             if self._files.is_folder(folder):
                 self._ends[each.topic, each.queue_id] = self._end_of(folder)
+                if each.topic == SCHEDULE_TOPIC:
+                    self._times[each.topic, each.queue_id] = self._entries_in(folder)
                 self._move(folder)
         queues = ConsumeQueues(self._config, self._files)
         with closing(queues):
@@ -227,8 +238,11 @@ class _Repair:
             builder = builders.get((record.topic, record.queue_id))
             if builder is not None and record.sys_flag & TRANSACTION_BITS not in (PREPARED, ROLLED_BACK):
                 topic = builder.queue.topic
-                tag = entry_tag(topic, record.properties, record.store_ms, self._config.delay_levels_ms)
-                builder.take(record.queue_offset, ENTRY.pack(record.physical_offset, record.size, tag))
+                place, size, stored_ms = record.physical_offset, record.size, record.store_ms
+                tag = entry_tag(topic, record.properties, stored_ms, self._config.delay_levels_ms)
+                former = self._times.get((topic, record.queue_id))
+                due_ms = due_as_noted(former, record.queue_offset, place, size, stored_ms)
+                builder.take(record.queue_offset, ENTRY.pack(place, size, tag if due_ms is None else due_ms))
         for builder in builders.values():
             builder.write()
 
@@ -243,6 +257,13 @@ class _Repair:
                 if records.RECORD_BYTES_MIN <= size < FILLER_SIZE and place >= 0:
                     return (int(name) + at) // ENTRY_BYTES + 1
         return 0
+
+    def _entries_in(self, folder: str) -> Forgotten:
+        return {
+            int(name): self._files.read(f"{folder}/{name}")
+            for name in self._files.list(folder)
+            if name.isdecimal()
+        }
 
     # As at every start.
 

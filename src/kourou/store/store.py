@@ -184,9 +184,9 @@ class Store:
         self.failed: str | None = None
         """Why nothing is acknowledged any more: a fault of the disk."""
         self.damage: list[Damage] = []
+        """What recovery found unreadable, and set aside."""
         self.has_lost_its_end = False
         """The last messages were damaged when it was opened: what is stored next gets their offsets."""
-        """What recovery found unreadable, and set aside."""
         self._files = files
         self._clock = clock
         self._defer = defer
@@ -332,14 +332,16 @@ class Store:
         self._files.sync_folder(self.config.root)
 
     def _keep_lost_end(self, start: int, end: int) -> None:
-        try:
-            folder = quarantine(self.config.root, self._clock.now_ms())
-            path = copy_to_quarantine(self._files, self._log, folder, start, end)
-        except OSError as error:
-            if not is_full(error):
-                raise
-            path = "nowhere, for want of room"
-        log.error("the log goes on at %d; what lay there up to %d is kept: %s", start, end, path)
+        path = None
+        if end - start <= self._files.space(self.config.root).free:
+            try:
+                folder = quarantine(self.config.root, self._clock.now_ms())
+                path = copy_to_quarantine(self._files, self._log, folder, start, end)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+        kept = "is not kept, for want of room" if path is None else f"is kept in {path}"
+        log.error("the log goes on at %d; what lay there up to %d %s", start, end, kept)
 
     def _write_anew(self, start: int) -> None:
         try:
@@ -975,6 +977,7 @@ class Store:
         self._visible_to = None
         try:
             if follower is not None and follower.whole < self._log.end:
+                self._queues.deleted.cut(follower.whole)
                 self._log.segments.cut(follower.whole)
                 self._log.resume(follower.whole)
                 self._flusher.taken_back(follower.whole)

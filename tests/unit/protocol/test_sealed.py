@@ -49,3 +49,38 @@ def test_damage_to_the_seal_itself_does_not_make_a_text_one_without() -> None:
             harmed[text.index(b"12")] ^= 1
             with pytest.raises(ProtocolError, match="kourouCrc32 is damaged"):
                 check_seal(bytes(harmed))
+
+
+def test_every_flipped_bit_in_the_seal_is_seen() -> None:
+    text = sealed(TEXT)
+    for at in range(text.index(b',\n "kourouCrc32"'), len(text)):
+        for bit in range(8):
+            harmed = bytearray(text)
+            harmed[at] ^= 1 << bit
+            with pytest.raises(ProtocolError, match="kourouCrc32"):
+                check_seal(bytes(harmed))
+
+
+@pytest.mark.parametrize(
+    "name", [b"kourouOrder", b"\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b", b"###########"]
+)
+def test_a_seal_by_another_name_is_damage_as_its_number_is_right(name: bytes) -> None:
+    with pytest.raises(ProtocolError, match="kourouCrc32 is damaged"):
+        check_seal(sealed(TEXT).replace(b"kourouCrc32", name))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"kourou-orders":4096}',
+        b'{\n "a": 1,\n "kourou": 4096\n}',
+        b'{\n "a": 1,\n "kourouOrder": 4096\n}',
+        b'{\n "a": 1,\n "kourouCrash": 4096\n}',
+        b'{\n "a": 1,\n "kourou-orders": 4096\n}\n',
+        b'{"offsetTable":{"T@kourou-test":{0:12}}}',
+        b'{\n\t"offsetTable":{\n\t\t"T@g":{0:5,1:5},\n\t\t"%RETRY%kourou@kourou":{0:0\n\t\t}\n\t}\n}',
+        b'{"offsetTable":{"T@g":{0:5},"%RETRY%kourou@kourou":{0:0}}}',
+    ],
+)
+def test_a_name_that_begins_as_the_seal_does_is_none(text: bytes) -> None:
+    check_seal(text)

@@ -14,7 +14,9 @@ from kourou.errors import Corrupt, StoreForeign, StoreLocked
 from kourou.protocol import record as records
 from kourou.protocol.access_messages import UserInfo
 from kourou.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from kourou.store import index_file
 from kourou.store.check import alone, check
+from kourou.store.check_index import _Block
 from kourou.store.config import StoreConfig
 from kourou.store.consume_queue import ENTRY
 from kourou.store.findings import (
@@ -407,6 +409,30 @@ def test_every_flipped_bit_of_an_index_that_means_something_is_found(which: int,
         assert check(StoreConfig(root=ROOT, **shape), harmed).findings != before.findings, at
 
 
+def test_the_first_moment_of_an_index_file_may_be_timed_as_older_versions_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(index_file, "_timed_by_the_first", lambda data: data)
+    files = store_with_two_index_files()
+    shape: dict[str, Any] = {"index_slots": 10, "index_entries": 33}
+    _, second = files.list(f"{ROOT}/index")
+    at = HEADER.size + 10 * 4 + 2 * 20 + 12
+    assert files.read(f"{ROOT}/index/{second}")[at : at + 4] == b"\0\0\0\x02"
+    assert not [found for found in checked(files, **shape).findings if "time" in found.what]
+    overwrite(files, f"{ROOT}/index/{second}", at, b"\0\0\0\x03")
+    assert [found for found in checked(files, **shape).errors if "entry 2 has another time" in found.what]
+
+
+@pytest.mark.parametrize(("second", "is_right"), [(0, True), (7, True), (6, False)])
+def test_without_the_former_file_the_first_entry_says_how_its_moment_was_timed(
+    second: int, is_right: bool
+) -> None:
+    header = index_file.Header(begin_ms=9000, end_ms=11_000, count=4)
+    block = _Block("", 1, (1, 2, 3), (0, 100, 200), (7, second, 2), header, None)
+    faults = list(block.time_faults(0, (9000, 9000, 11_000)))
+    assert faults == ([] if is_right else [(2, "has another time than its message")])
+
+
 def test_the_first_entry_of_an_index_file_whose_former_is_gone_is_not_judged_by_its_time() -> None:
     files = store_with_two_index_files()
     shape: dict[str, Any] = {"index_slots": 10, "index_entries": 33}
@@ -542,7 +568,22 @@ def test_a_wrong_time_in_the_queue_of_those_who_wait_is_found(
     assert checked(files).errors == []
     overwrite(files, queue_path(topic), 12, damage)
     (found,) = [each for each in checked(files).findings if "wrong time" in each.what]
-    assert (found.severity, found.action) == (severity, RebuildQueue(topic, 0))
+    action = None if topic == SCHEDULE_TOPIC else RebuildQueue(topic, 0)
+    assert (found.severity, found.action) == (severity, action)
+
+
+@pytest.mark.parametrize("later_ms", [0, 2, 3000])
+def test_a_delayed_message_has_waited_since_it_came_and_not_since_its_tick_began(later_ms: int) -> None:
+    files = SimulatedFiles()
+    clock, tick = SimulatedClock(1_700_000_000_000), Later()
+    store = store_on(files, clock=clock, defer=tick.defer, index_enabled=False)
+    store.append(draft(b"plain"))
+    clock.advance(later_ms / 1000)
+    due_ms = clock.now_ms() + 10_000
+    store.append(draft(b"later", SCHEDULE_TOPIC, 2, b"DELAY\x013\x02", tags_code=due_ms))
+    tick.run()
+    store.close()
+    assert [found for found in checked(files).findings if "time" in found.what] == []
 
 
 def test_a_garbled_checkpoint_is_found() -> None:

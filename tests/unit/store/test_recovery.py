@@ -10,9 +10,11 @@ import pytest
 
 from kourou.doors.chance import Chance
 from kourou.doors.clock import SimulatedClock
+from kourou.doors.files import DiskSpace
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import Corrupt, DiskFault
 from kourou.protocol import record as records
+from kourou.protocol.names import SCHEDULE_TOPIC
 from kourou.store.check import check
 from kourou.store.checkpoint import read_checkpoint
 from kourou.store.config import SYNC_FLUSH
@@ -597,6 +599,42 @@ def test_a_vouched_end_that_has_rotten_is_told_counted_and_kept(
     assert store_on(files).damage == []
 
 
+def with_a_rotten_end() -> SimulatedFiles:
+    files = SimulatedFiles()
+    store = store_on(files)
+    fill(store, 20)
+    end, half = store.wrote, store.wrote // 2
+    store.close()
+    files.open(log_path()).pwrite(b"#" * (end - half), half)
+    return files
+
+
+@pytest.mark.parametrize("when", ["truncate", "pwrite", "sync"])
+def test_a_copy_of_a_lost_end_that_has_no_room_leaves_nothing(
+    when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = with_a_rotten_end()
+
+    def full(operation: str, path: str) -> None:
+        if operation == when and "/commitlog-" in path:
+            raise OSError(errno.ENOSPC, "full")
+
+    files.before = full
+    assert store_on(files).has_lost_its_end
+    assert files.list(f"{ROOT}/quarantine") == []
+    assert "is not kept, for want of room" in caplog.text
+
+
+def test_a_lost_end_that_will_not_fit_is_not_copied(caplog: pytest.LogCaptureFixture) -> None:
+    files = with_a_rotten_end()
+    touched = []
+    files.before = lambda operation, path: touched.append(path)
+    files.space = lambda path: DiskSpace(1 << 40, (1 << 40) - 100, 100)  # type: ignore[method-assign]
+    assert store_on(files).has_lost_its_end
+    assert not [path for path in touched if "quarantine" in path]
+    assert "is not kept, for want of room" in caplog.text
+
+
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_a_record_whose_end_and_checksum_are_overwritten_is_not_one_without(is_closed: bool) -> None:
     files = SimulatedFiles()
@@ -627,3 +665,20 @@ def test_a_record_of_another_broker_stays_though_the_one_after_it_is_damaged() -
     files.open(log_path(), create=True).pwrite(log.ljust(4096, b"\0"), 0)
     files.open(log_path()).pwrite(b"X" * 40, places[3])
     assert bodies_of(store_on(files)) == [b"0", b"1", b"2", b"4"]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_start_that_builds_queues_again_keeps_the_times_of_delayed_messages(is_clean: bool) -> None:
+    files, clock = SimulatedFiles(), SimulatedClock(1_700_000_000_000)
+    store = store_on(files, clock=clock, delay_levels_ms=(3_600_000,))
+    due_ms = [clock.now_ms() + 3_600_000 + number for number in range(120)]  # in files of 50
+    for each in due_ms:
+        store.append(draft(b"later", SCHEDULE_TOPIC, 0, b"DELAY\x011\x02", tags_code=each))
+    store.close()
+    if not is_clean:
+        files.open(f"{ROOT}/abort", create=True)
+    overwrite(files, f"{ROOT}/checkpoint", 72, b"#")
+    files.remove(queue_path(SCHEDULE_TOPIC, base=2000))  # those are built again from what the log knows
+    again = store_on(files, clock=clock, delay_levels_ms=(1000,))
+    entries = again.entries(SCHEDULE_TOPIC, 0, 0, 120)
+    assert [due for _, _, due in ENTRY.iter_unpack(entries)] == due_ms[:100] + [clock.now_ms() + 1000] * 20

@@ -11,6 +11,7 @@ from kourou.doors.clock import SimulatedClock
 from kourou.doors.simulated_files import SimulatedFiles
 from kourou.errors import StoreError
 from kourou.protocol import record as records
+from kourou.protocol.names import SCHEDULE_TOPIC
 from kourou.store.check import check
 from kourou.store.config import StoreConfig
 from kourou.store.consume_queue import ENTRY
@@ -299,3 +300,60 @@ def test_a_damaged_checkpoint_is_kept() -> None:
     assert repaired(files) == ["checkpoint"]
     (time,) = files.list(f"{ROOT}/quarantine")
     assert files.read(f"{ROOT}/quarantine/{time}/checkpoint") == damaged
+
+
+HOUR_MS = 3_600_000
+STORED_MS = 1_700_000_000_000
+
+
+def with_delayed(count: int = 3) -> SimulatedFiles:
+    """Messages of a level that is an hour where they were stored, and is not said to be one later."""
+    files = SimulatedFiles()
+    store = store_on(files, clock=SimulatedClock(STORED_MS), delay_levels_ms=(HOUR_MS,))
+    for _ in range(count):
+        store.append(draft(b"later", SCHEDULE_TOPIC, 0, b"DELAY\x011\x02", tags_code=STORED_MS + HOUR_MS))
+    fill(store, 3)
+    store.close()
+    return files
+
+
+def waits_ms(files: SimulatedFiles, count: int = 3) -> list[int]:
+    data = files.read(queue_path(SCHEDULE_TOPIC))[: count * ENTRY.size]
+    return [due_ms - STORED_MS for _, _, due_ms in ENTRY.iter_unpack(data)]
+
+
+def test_the_time_of_a_delayed_message_is_no_reason_to_repair() -> None:
+    files = with_delayed()
+    report = check(StoreConfig(root=ROOT), files)
+    notes = [found.what for found in report.findings if "time" in found.what and found.severity == "note"]
+    assert notes == ["entries 0 to 2 wrong time (log 0)"]
+    assert report.actions == []
+
+
+def test_queues_that_are_all_built_again_keep_the_times_of_delayed_messages() -> None:
+    files = with_delayed()
+    overwrite(files, f"{ROOT}/checkpoint", 72, b"#")
+    repaired(files)
+    assert waits_ms(files) == [HOUR_MS] * 3
+
+
+@pytest.mark.parametrize(
+    ("at", "damage"),
+    [(ENTRY.size + 6, b"##"), (ENTRY.size, bytes(ENTRY.size))],
+    ids=["wrong", "missing"],
+)
+def test_a_queue_of_delayed_messages_that_is_built_again_keeps_the_times_it_had(
+    at: int, damage: bytes
+) -> None:
+    files = with_delayed()
+    overwrite(files, queue_path(SCHEDULE_TOPIC), at, damage)
+    repaired(files)
+    assert waits_ms(files) == [HOUR_MS, 1000, HOUR_MS]
+
+
+def test_a_time_that_cannot_be_one_is_not_kept_when_its_queue_is_built_again() -> None:
+    files = with_delayed()
+    overwrite(files, queue_path(SCHEDULE_TOPIC), 12, b"\x40")
+    overwrite(files, queue_path(SCHEDULE_TOPIC), ENTRY.size + 6, b"##")
+    repaired(files)
+    assert waits_ms(files) == [1000, 1000, HOUR_MS]
