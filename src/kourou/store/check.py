@@ -118,7 +118,7 @@ class _Check:
         self._topics: dict[bytes, _Topic] = {}
         self._vouched = checkpoint.end if checkpoint.last_record >= 0 else 0
         self._end = self._log.start
-        self._last_store_ms = 0
+        self._first_store_ms = self._last_store_ms = 0
         self._late_from = self._begin_of_what_is_late()
 
     def _begin_of_what_is_late(self) -> int:
@@ -189,6 +189,7 @@ class _Check:
         report.records += 1
         place, size, store_ms, sys_flag, queue_id, queue_offset, name, properties = sketch
         self._end = place + size
+        self._first_store_ms = self._first_store_ms or store_ms
         self._last_store_ms = store_ms
         topic = self._topics.get(name) or self._topic(name)
         kind = sys_flag & TRANSACTION_BITS
@@ -297,8 +298,13 @@ class _Check:
             self._say_checkpoint(f"no record ends at {self._vouched}, as it says", is_wrong=True)
 
     def _are_times_right(self) -> bool:
-        times = (self._checkpoint.flushed_ms, self._checkpoint.dispatched_ms, self._checkpoint.indexed_ms)
-        return min(times) >= 0 and max(times) <= self._last_store_ms
+        checkpoint = self._checkpoint
+        times = (checkpoint.flushed_ms, checkpoint.dispatched_ms, checkpoint.indexed_ms)
+        if min(times) < 0 or max(times) > self._last_store_ms:
+            return False
+        # What lay before the log's first message may be gone; what was flushed last is not. An index may be
+        # older: messages without keys are not in it.
+        return all(not each or each >= self._first_store_ms for each in times[:2])
 
     def _is_mark_right(self) -> bool:
         last = valid_record(self._config, self._log, self._checkpoint.last_record)

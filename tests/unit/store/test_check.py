@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -471,6 +472,13 @@ def test_a_shape_that_is_told_is_used() -> None:
     store.close()
     assert "-c" in only_error(checked(files)).repair
     assert checked(files, index_slots=10, index_entries=300).errors == []
+
+
+def test_a_checkpoint_with_times_from_before_the_log_is_damaged() -> None:
+    files = closed_store()
+    path = f"{ROOT}/checkpoint"
+    files.write_atomically(path, struct.pack(">5q", 24_576, 24_576, 0, 0, 0) + bytes(4056))
+    assert only_error(checked(files)).action == RewriteCheckpoint()
 
 
 # Small files.
