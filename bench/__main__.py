@@ -52,8 +52,8 @@ SPARK = "spark"
 REPLICATION = "replication"
 SINK = "spark_sink"
 ARCHIVE = "spark_archive"
-FLATNESS, FOOTPRINT, JAVA_CLIENTS = "flatness", "footprint", "java_clients"
-PARTS = (SPARK, REPLICATION, FLATNESS, FOOTPRINT, JAVA_CLIENTS)
+FLATNESS, FOOTPRINT, CLIENTS, JAVA_CLIENTS = "flatness", "footprint", "clients", "java_clients"
+PARTS = (SPARK, REPLICATION, FLATNESS, FOOTPRINT, CLIENTS, JAVA_CLIENTS)
 """What `--only` knows by name, beside the message cases."""
 
 
@@ -207,8 +207,7 @@ def _measure(
         results["restart"] = restart.as_json(restart.measure(place, quick=quick, tell=_tell))
         if with_apache:
             results[FOOTPRINT] = _footprint(place, arguments, with_apache)
-    with _place(folder, "clients") as place:
-        results["clients"] = clients.as_json(clients.measure(place, quick=quick, tell=_tell))
+    results |= _part(CLIENTS, folder, arguments, with_apache)
     grown = scaling.measure(folder / "scaling", **(scaling.QUICK if quick else {}), tell=_tell)
     results["scaling"] = scaling.as_json(grown)
     if with_apache:
@@ -235,6 +234,8 @@ def _part(name: str, folder: Path, arguments: argparse.Namespace, with_apache: b
             return {name: _flatness(place, arguments)}
         if name == FOOTPRINT:
             return {name: _footprint(place, arguments, with_apache)}
+        if name == CLIENTS:
+            return {name: clients.as_json(clients.measure(place, quick=arguments.quick, tell=_tell))}
         if not with_apache:
             raise apache.ApacheUnavailable(f"{name} compares with Apache's broker, which is not measured")
         return {name: java_clients.as_json(java_clients.measure(place, tell=_tell))}
