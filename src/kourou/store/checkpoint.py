@@ -32,7 +32,7 @@ from kourou.errors import StoreForeign
 from kourou.store.config import ENTRY_BYTES, StoreConfig
 from kourou.store.consume_queue import ConsumeQueue, ConsumeQueues
 from kourou.store.dispatch import Dispatcher, Position
-from kourou.store.flush import Background, Flusher
+from kourou.store.flush import Background, Flusher, Syncs
 
 if TYPE_CHECKING:
     from kourou.store.key_index import KeyIndex, Save
@@ -215,6 +215,7 @@ class Checkpointer:
         self._to_write: list[ConsumeQueue] = []  # what waits of these, before the queues are synced
         self._unsynced: dict[str, None] = {}  # files and folders that the next checkpoint must wait for
         self._queues_max = before.queues
+        self._syncs = Syncs()
         self._has_fewer = False
         self._has_room = True
         self._is_stopped = False
@@ -288,7 +289,8 @@ class Checkpointer:
         """One job of several; they touch no shared state: paths are all they know."""
         paths = list(islice(self._unsynced, _FILES_A_JOB))
         if paths:
-            self._background(partial(self._files.sync_all, paths), partial(self._synced, checkpoint, paths))
+            sync = partial(self._syncs.do, partial(self._files.sync_all, paths))
+            self._background(sync, partial(self._synced, checkpoint, paths))
         elif self._index is not None and self._save is not None and not self._save.savings:
             self._saved_index(checkpoint, self._save, None)
         elif self._index is not None and self._save is not None:
@@ -383,7 +385,7 @@ class Checkpointer:
         assert self._flusher.flushed >= self._dispatcher.position.end
         self._dispatcher.write_all()
         self._collect()
-        self._files.sync_all(self._unsynced)
+        self._syncs.do(partial(self._files.sync_all, self._unsynced))
         self._unsynced.clear()
         checkpoint = self._checkpoint(self._dispatcher.position, self._dispatcher.entries)
         if self._index is not None:

@@ -5,15 +5,19 @@ gathers, and the next sync takes all of it: group commit, without a timer. ASYNC
 intervals, and nobody waits.
 
 A sync that fails leaves the disk's cache in an unknown state: the page may be marked clean and never have
-reached the disk. So there is no second try; the store stops.
+reached the disk. So there is no second try; the store stops. Whoever syncs at a stop, on the loop's thread,
+knows of a failure on the other one that the loop has not heard of yet.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
+import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from kourou.doors.clock import Clock, Timer
@@ -158,6 +162,25 @@ class SyncTimes:
         self.total += seconds
 
 
+class Syncs:
+    """One sync of some files at a time, on whichever thread, and none after one that has failed."""
+
+    def __init__(self) -> None:
+        self._one = threading.Lock()
+        self._failed: BaseException | None = None
+
+    def do(self, sync: Callable[[], None]) -> None:
+        """Raises OSError: its own, or because of one before it."""
+        with self._one:
+            if self._failed is not None:
+                raise OSError(errno.EIO, f"a sync has failed before: {self._failed}")
+            try:
+                sync()
+            except BaseException as error:
+                self._failed = error
+                raise
+
+
 class Flusher:
     """Brings the log to the disk."""
 
@@ -176,6 +199,7 @@ class Flusher:
         self._background = background
         self._on_flushed = on_flushed
         self._on_fault = on_fault
+        self._syncs = Syncs()
         self._busy = False
         self._then_idle: Callable[[], None] | None = None
         self._timer: Timer | None = None
@@ -221,7 +245,7 @@ class Flusher:
                 file.sync()
             times.note(clock.monotonic() - began)
 
-        self._background(sync, lambda error: self._done(end, error))
+        self._background(partial(self._syncs.do, sync), lambda error: self._done(end, error))
 
     def _done(self, end: int, error: BaseException | None) -> None:
         self._busy = False
@@ -248,8 +272,12 @@ class Flusher:
     def flush_now(self) -> None:
         """Bring everything to the disk before returning. Raises OSError."""
         end = self._log.end
-        for segment in self._log.segments.segments_between(self.flushed, end):
-            segment.file().sync()
+
+        def sync() -> None:
+            for segment in self._log.segments.segments_between(self.flushed, end):
+                segment.file().sync()
+
+        self._syncs.do(sync)
         self.flushed = max(self.flushed, end)
 
     def stop(self) -> None:

@@ -37,6 +37,13 @@ class Later:
             self.run_one()
 
 
+class ToldLater(Later):
+    """A `background` that does a job at once, and keeps how it went to itself until it is told to go on."""
+
+    def background(self, job: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        at_once(job, lambda error: self.work.append(lambda: done(error)))
+
+
 def at_once(job: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
     """A `background` that has no thread."""
     error: BaseException | None = None

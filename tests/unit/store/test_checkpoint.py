@@ -18,6 +18,7 @@ from kourou.store.recovery import PREPARED
 from tests.unit.store.folder import (
     ROOT,
     Later,
+    ToldLater,
     bodies_of,
     draft,
     fill,
@@ -212,6 +213,29 @@ def test_closing_while_a_checkpoint_is_under_way_vouches_only_for_what_is_on_the
         assert {topic: bodies_of(again, topic) for topic in topics} == expected
     disk.run()  # the job that was under way ends, and begins no other
     assert disk.work == []
+
+
+def test_closing_knows_of_a_failed_sync_of_queues_that_nobody_was_told_of_yet() -> None:
+    files, disk, clock = SimulatedFiles(), ToldLater(), SimulatedClock()
+    store = store_on(files, background=disk.background, clock=clock)
+    fill(store, 3)
+    clock.advance(11)
+
+    failed: list[str] = []
+
+    def no_sync_of_queues(operation: str, path: str) -> None:
+        if operation == "sync" and "/consumequeue/" in path:
+            failed.append(path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    files.before = no_sync_of_queues
+    while not failed:
+        clock.advance(0.1)
+        disk.run_one()
+    files.before = None
+    store.close()
+    assert store.failed is not None
+    assert files.exists(f"{ROOT}/abort")
 
 
 def test_closing_syncs_all_queues_at_once() -> None:

@@ -20,6 +20,7 @@ from tests.unit.store.folder import (
     HERE,
     ROOT,
     Later,
+    ToldLater,
     at_once,
     bodies_of,
     draft,
@@ -405,6 +406,25 @@ def test_whoever_waits_during_a_failing_sync_hears_of_it() -> None:
     disk.run()
     assert [status.name for status in statuses] == ["FAILED"] * 3
     assert store.max_offset("T", 0) == 0
+
+
+@pytest.mark.parametrize("how", ["close", "sync"])
+def test_a_stop_knows_of_a_failed_sync_that_nobody_was_told_of_yet(how: str) -> None:
+    """Whoever syncs again is told that all is well: what was to be written is clean, and not on the disk."""
+    files, disk = SimulatedFiles(), ToldLater()
+    store = store_on(files, flush=SYNC_FLUSH, background=disk.background)
+    statuses: list[StoreStatus] = []
+    store.when_stored(store.append(draft()).end, statuses.append)
+    assert not statuses
+    files.fail("sync")
+    store.when_stored(store.append(draft()).end, statuses.append)
+    disk.run_one()
+    store.when_stored(store.append(draft()).end, statuses.append)
+    getattr(store, how)()
+    assert store.failed is not None
+    assert statuses[-1].name == "FAILED"
+    assert files.exists(f"{ROOT}/abort")
+    assert read_checkpoint(files, f"{ROOT}/checkpoint").end == 0
 
 
 def test_a_write_error_stops_the_store_too() -> None:
