@@ -154,6 +154,10 @@ class CommittedOffsets:
             return  # of messages that are lost
         self._commit(group, topic, queue_id, queue_offset)
 
+    def keep(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """The same, of the broker's own groups, which know of every message that is lost."""
+        self._commit(group, topic, queue_id, queue_offset)
+
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int, *, tell: bool = True) -> None:
         """Have `group` go on elsewhere; with `tell`, its next pull is told, and nobody commits before."""
         self._commit(group, topic, queue_id, queue_offset)

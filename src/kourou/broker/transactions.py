@@ -490,8 +490,9 @@ class Transactions:
     def _decide(self, half: Record, now_ms: int) -> Move:
         age_ms = now_ms - half.born_ms  # by its sender's clock, as in the original: negative if that is ahead
         checks = half_messages.checks_of(half)
+        reserved_ms = self._config.file_reserved_hours * _HOUR_MS
         if checks >= self._config.transaction_checks_max or (
-            checks and age_ms > self._config.file_reserved_hours * _HOUR_MS
+            checks and age_ms > reserved_ms and self._was_sent_before(half, now_ms - reserved_ms)
         ):
             return Move.DISCARD
         own_immunity_ms = half_messages.own_immunity_ms(half)
@@ -500,6 +501,13 @@ class Transactions:
         if own_immunity_ms is None and 0 <= age_ms <= self._config.transaction_timeout_ms:
             return Move.WAIT
         return Move.CHECK
+
+    def _was_sent_before(self, half: Record, moment_ms: int) -> bool:
+        """By our own clock: its sender's may be days behind. When the first one has gone, it was."""
+        first = self._half_at(half_messages.origin(half))
+        return (
+            first is None or first.find(b"UNIQ_KEY") != half.find(b"UNIQ_KEY") or first.store_ms < moment_ms
+        )
 
     def _append_move(self, half: Record, move: Move, producer: Member | None) -> _Moved:
         if move is Move.DISCARD:
@@ -630,8 +638,8 @@ class Transactions:
     def _keep(self, saved: tuple[int, int, int]) -> None:
         if self._store.max_offset(HALF_TOPIC, 0):
             _, cursor, mark_cursor = saved
-            self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, cursor)
-            self._offsets.commit(TRANSACTION_GROUP, HALF_DONE_TOPIC, 0, mark_cursor)
+            self._offsets.keep(TRANSACTION_GROUP, HALF_TOPIC, 0, cursor)
+            self._offsets.keep(TRANSACTION_GROUP, HALF_DONE_TOPIC, 0, mark_cursor)
 
 
 def _may_mean(header: EndTransaction, half: Record) -> bool:

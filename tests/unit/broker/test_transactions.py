@@ -66,6 +66,7 @@ def half_of(
     *,
     group: str = "payers",
     sys_flag: int = PREPARED,
+    late_ms: int = 0,
     **properties: str,
 ) -> Command:
     return send(
@@ -75,7 +76,7 @@ def half_of(
         sys_flag=sys_flag,
         producer_group=group,
         queue_id=1,
-        born_timestamp=world.clock.now_ms(),
+        born_timestamp=world.clock.now_ms() - late_ms,
     )
 
 
@@ -649,6 +650,32 @@ def test_a_mark_that_is_left_of_a_lost_transaction_says_nothing_of_the_next_one_
     producer = producer_of(world)
     world.pass_time(2 * CHECK_SECONDS)
     assert checks(producer) == []
+    assert orders(producer) == [b"paid"]
+
+
+def test_progress_after_a_crash_is_kept_also_beyond_where_the_queues_ended_then(world: BrokerWorld) -> None:
+    """What a group may not commit, because it read messages that are lost, does not bind the broker."""
+    world.start()
+    world.make_topic("orders")
+    for life in range(2):
+        producer = producer_of(world)
+        for _ in range(3):
+            end(producer, prepare(world, producer), COMMIT)
+        world.pass_time(CHECK_SECONDS + 1)
+        for topic in (HALF_TOPIC, HALF_DONE_TOPIC):
+            assert world.broker.offsets.get(TRANSACTION_GROUP, topic, 0) == 3 * (life + 1)
+        restart(world, "crash")
+
+
+def test_a_sender_whose_clock_is_days_behind_is_asked_as_often_as_others(world: BrokerWorld) -> None:
+    world.start(transaction_checks_max=5)
+    world.make_topic("orders")
+    producer = producer_of(world)
+    assert producer.begin(half_of(world, late_ms=10 * 24 * 3_600_000)).reply.code == 0
+    for _ in range(4):
+        world.pass_time(CHECK_SECONDS)
+        [check] = checks(producer)
+    assert end(producer, asked_about(check), COMMIT, from_check=True).code == 0
     assert orders(producer) == [b"paid"]
 
 
