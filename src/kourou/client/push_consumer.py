@@ -115,8 +115,13 @@ class PushConsumer:
 
         The signals only when called in the main thread, which is where Python delivers them.
         """
+        was_stopped = self._stopped.is_set()
         if not self._consuming.is_started:
-            self.start()
+            try:
+                self.start()
+            except ConfigError:
+                if was_stopped or not self._stopped.is_set():
+                    raise  # else somebody closed it meanwhile, and that is the end of it
         with _Signals(self._stopped.set):
             self._stopped.wait()
         self.close()
@@ -207,8 +212,13 @@ class AsyncPushConsumer:
 
     async def run_until_stopped(self) -> None:
         """Start, if that was not done yet, and return after `stop`. Signals are the program's own affair."""
+        was_stopped = self._stopped.is_set()
         if not self._consuming.is_started:
-            await self.start()
+            try:
+                await self.start()
+            except ConfigError:
+                if was_stopped or not self._stopped.is_set():
+                    raise
         await self._stopped.wait()
         await self.close()
 
