@@ -582,15 +582,7 @@ def test_when_a_copy_is_lost_with_the_power_the_next_one_alone_stands_for_the_tr
     world: BrokerWorld, lost: str, is_committed: bool
 ) -> None:
     """half ─▶ copy ─▶ copy of the copy: what lay between the first and the last is gone."""
-    world.start()
-    world.make_topic("orders")
-    producer = producer_of(world)
-    prepare(world, producer)
-    world.pass_time(CHECK_SECONDS - 1)
-    world.disk.hold()
-    world.pass_time(1)
-    _, copy = stored(world, HALF_TOPIC)
-    [mark] = stored(world, HALF_DONE_TOPIC)
+    producer, copy, mark = copied_and_not_flushed(world)
     world.pass_time(CHECK_SECONDS)
     assert len(stored(world, HALF_TOPIC)) == 3
     if is_committed:
@@ -609,15 +601,7 @@ def test_when_a_copy_is_lost_with_the_power_the_next_one_alone_stands_for_the_tr
 
 
 def test_a_copy_that_lost_its_end_with_the_power_takes_over_from_nothing(world: BrokerWorld) -> None:
-    world.start()
-    world.make_topic("orders")
-    producer = producer_of(world)
-    prepare(world, producer)
-    world.pass_time(CHECK_SECONDS - 1)
-    world.disk.hold()
-    world.pass_time(1)
-    _, copy = stored(world, HALF_TOPIC)
-    [mark] = stored(world, HALF_DONE_TOPIC)
+    producer, copy, mark = copied_and_not_flushed(world)
     prepare(world, producer, b"another")
     torn_at = copy.physical_offset + copy.size - 6
     crash_without(world, torn_at, mark.physical_offset + mark.size - torn_at)
@@ -688,6 +672,20 @@ def test_a_delayed_message_waits_from_its_commit_on(started: BrokerWorld, produc
     started.pass_time(2)
     assert orders(producer) == [b"paid"]
     assert end(producer, half, COMMIT).code == 1
+
+
+def copied_and_not_flushed(world: BrokerWorld) -> tuple[Peer, Record, Record]:
+    """A producer that is asked about its transaction: the copy that was made for that, and its mark."""
+    world.start()
+    world.make_topic("orders")
+    producer = producer_of(world)
+    prepare(world, producer)
+    world.pass_time(CHECK_SECONDS - 1)
+    world.disk.hold()
+    world.pass_time(1)
+    _, copy = stored(world, HALF_TOPIC)
+    [mark] = stored(world, HALF_DONE_TOPIC)
+    return producer, copy, mark
 
 
 def lose_a_commit(world: BrokerWorld) -> None:
